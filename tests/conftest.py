@@ -30,8 +30,7 @@ os.environ.setdefault("CUDA_VISIBLE_DEVICES", "0")
 
 # scripts/setup_env.sh installs them in today's environment, up to Python 3.12; extras don't.
 _HAS_DECODERS = all(map(importlib.util.find_spec, ("flashlight", "pyctcdecode")))
-_OF_DECODERS = ["test_decoders.py", "test_decoding.py", "test_decoding_page.py"]
-_OF_DECODERS += ["test_decoding_copies.py", "test_decoding_libraries.py"]
+_OF_DECODERS = ["test_decoders.py", "test_decoding.py", "test_decoding_libraries.py"]
 _OF_DECODERS += ["scripts/test_bench_decod*.py"]
 collect_ignore_glob = [] if _HAS_DECODERS else _OF_DECODERS
 

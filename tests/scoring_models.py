@@ -4,9 +4,9 @@ from architectures import FCONV, LIGHTCONV
 from tools import LSTM, TRANSFORMER, modern
 
 BNCE = ["--criterion", "bnce", "--sample-break-mode", "eos", "--optimizer", "adam", "--lr", "0.02"]
-_BANDS = ["--arch", "transformer_lm_wiki103", *TRANSFORMER[2:]]
+BANDS = ["--arch", "transformer_lm_wiki103", *TRANSFORMER[2:]]
 for _part in ("input", "softmax"):
-    _BANDS += [f"--adaptive-{_part}-cutoff", "12,30", f"--adaptive-{_part}-factor", "2"]
+    BANDS += [f"--adaptive-{_part}-cutoff", "12,30", f"--adaptive-{_part}-factor", "2"]
 _TIED = ["--share-decoder-input-output-embed"]
 _TWO = ["--decoder-layers", "2"]
 
@@ -15,7 +15,7 @@ FLAGS = {
     "lstm_lm residual": [*LSTM, *_TWO, "--residuals", *BNCE],
     "lstm_lm bottleneck tied": [*LSTM, "--decoder-hidden-size", "24", *_TIED, *BNCE],
     "transformer_lm": [*TRANSFORMER, *_TWO, *BNCE],
-    "transformer_lm bands": [*_BANDS, *BNCE],
+    "transformer_lm bands": [*BANDS, *BNCE],
     "lightconv_lm": [*LIGHTCONV, *BNCE],
     "fconv_lm": [*FCONV, *BNCE],
     "rnn_lm": ["--arch", "rnn_lm_gm30", *BNCE],
@@ -34,5 +34,5 @@ CAUSAL = [name for name in EACH if name != "lbl_lm both sides"]
 BOS = {"transformer_lm bos": [*FLAGS["transformer_lm"], "--add-bos-token"]}
 FEW_TARGETS = "rnn_lm few targets"  # most words are read and not predicted
 ADAPTIVE = "transformer_lm adaptive"  # an adaptive softmax, as fairseq trains it
-FLAGS[ADAPTIVE] = [*_BANDS, *BNCE, "--criterion", "adaptive_loss", "--ddp-backend", "legacy_ddp"]
+FLAGS[ADAPTIVE] = [*BANDS, *BNCE, "--criterion", "adaptive_loss", "--ddp-backend", "legacy_ddp"]
 FLAGS.update({**BOS, FEW_TARGETS: [*FLAGS["rnn_lm"], "--output-dictionary-size", "12"]})

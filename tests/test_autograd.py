@@ -94,16 +94,3 @@ def test_a_second_backward_pass_needs_the_graph(call):
     assert all(map(torch.equal, first, derivatives(value, tensors)))
     with pytest.raises(RuntimeError):
         derivatives(value, tensors)
-
-
-@ALL_CALLS
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_a_backward_pass_under_autocast_is_the_usual_one(call, dtype):
-    tensors = inputs(dtype)
-    usual = derivatives(call(*tensors).sum(), tensors)
-    value = call(*tensors).sum()
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        found = derivatives(value, tensors)
-        made_there = call(*tensors).sum()
-    assert all(map(torch.equal, usual, found))
-    assert all(map(torch.equal, usual, derivatives(made_there, tensors)))

@@ -10,6 +10,7 @@ import torch
 from fairseq import checkpoint_utils
 from fairseq.criterions import CRITERION_REGISTRY
 from fairseq.modules import AdaptiveSoftmax
+from scoring_models import BANDS
 from test_row_sparse import assert_same, trained
 from tools import (
     build,
@@ -20,10 +21,8 @@ from tools import (
     slow,
     train,
     valid_stats,
-    validate,
     word_scores,
 )
-from two_ranks import results, trained_on_ranks
 
 from fairseq_bnce import Scorer, losses
 from fairseq_bnce.criterions.base import TokenBatch
@@ -34,22 +33,15 @@ from fairseq_bnce.output_layer.layer import OutputLayer
 
 pytestmark = pytest.mark.usefixtures("empty_folder")
 
-# Words of the test's corpus: 64 with fairseq's four.
-WIKI103 = ["--arch", "transformer_lm_wiki103", "--decoder-layers", "1", "--dropout", "0"]
-for _part in ("embed", "input", "output"):
-    WIKI103 += [f"--decoder-{_part}-dim", "16"]
-WIKI103 += ["--decoder-attention-heads", "2", "--decoder-ffn-embed-dim", "16"]
-for _part in ("input", "softmax"):
-    WIKI103 += [f"--adaptive-{_part}-cutoff", "12,30", f"--adaptive-{_part}-factor", "2"]
 # As --arch transformer_lm has them: words that are read and those that are predicted apart.
-SMALL = ["--arch", "transformer_lm", *WIKI103[2:]]
+SMALL = ["--arch", "transformer_lm", *BANDS[2:]]
 INPUT = ["--adaptive-input", "--tie-adaptive-weights"]
 ARCHITECTURES = {
-    "wiki103": WIKI103,
+    "wiki103": BANDS,
     "projections apart": [*SMALL, *INPUT],
     "tables apart": [*SMALL, "--adaptive-input"],
     "output alone": SMALL,
-    "lightconv": ["--arch", "lightconv_lm_gbw", *WIKI103[2:], "--decoder-kernel-size-list", "[3]"],
+    "lightconv": ["--arch", "lightconv_lm_gbw", *BANDS[2:], "--decoder-kernel-size-list", "[3]"],
 }
 ARCHITECTURES["lightconv"] += ["--decoder-conv-type", "lightweight", "--weight-dropout", "0"]
 ADAM = ["--optimizer", "adam", "--lr", "0.003"]
@@ -171,35 +163,19 @@ def test_an_untrained_model_is_the_unigram_model(architecture, corpus):
     torch.testing.assert_close(model.decoder.embed_tokens(tokens), before)
 
 
-@pytest.fixture(scope="module")
-def checkpoint(corpus, tmp_path_factory):
-    """(file, what fairseq-train printed), of the architecture with its own flags."""
-    folder = tmp_path_factory.mktemp("bands")
-    flags = [*WIKI103, *ADAM, "--criterion", "bnce", "--max-epoch", "3"]
-    return folder / "checkpoint_last.pt", train(corpus, folder, *flags)
-
-
-def test_eval_lm_says_what_the_training_said(checkpoint, corpus):
-    file, printed = checkpoint
-    stats = valid_stats(printed)
-    exact = evaluate(corpus, file)
-    assert perplexity(exact) == pytest.approx(stats["ppl"], abs=0.02)
-    assert loss_bits(exact) == pytest.approx(stats["loss"], abs=0.002)
-    assert stats["ppl"] < 40 and stats["sigma_z"] < 0.5
-    raw = evaluate(corpus, file, "--unnormalized", "--log-z-shift", "none")
-    assert perplexity(raw) == pytest.approx(stats["u_ppl"], abs=0.02)
-    again = re.findall(r" loss ([\d.]+)", validate(corpus, file))[-1]
-    assert float(again) == pytest.approx(stats["loss"], abs=0.002)
+@pytest.fixture
+def checkpoint(language_model):
+    return language_model("transformer_lm bands")
 
 
 def test_fairseq_alone_refuses_the_checkpoint(checkpoint, corpus):
-    printed = evaluate(corpus, checkpoint[0], plugin=False, check=False)
+    printed = evaluate(corpus, checkpoint, plugin=False, check=False)
     assert 'Unexpected key(s) in state_dict: "decoder.adaptive_softmax.output_bias"' in printed
 
 
 def test_a_checkpoint_is_no_adaptive_softmax(checkpoint, corpus):
     """Whoever asks the model for probabilities gets ours; adaptive_loss is refused."""
-    (model,), _, task = checkpoint_utils.load_model_ensemble_and_task([str(checkpoint[0])])
+    (model,), _, task = checkpoint_utils.load_model_ensemble_and_task([str(checkpoint)])
     sample = first_batch(task, "valid")
     output = model.eval()(**sample["net_input"])
     weight, bias = of_words(OutputLayer(model.double()))
@@ -289,30 +265,6 @@ def test_a_tail_that_is_unlikely_everywhere_starts_too():
     softmax.start(features, 0.0)
     found = OutputLayer(model).target_scores(features, torch.arange(64).expand(50, -1))
     assert (found - want).abs().mean() < 0.5
-
-
-@pytest.mark.parametrize(
-    "name, backend",
-    [("wiki103", "pytorch_ddp"), *slow(("wiki103", "legacy_ddp"), ("tables apart", "pytorch_ddp"))],
-)
-def test_two_ranks_train_as_in_dense(name, backend, corpus, tmp_path):
-    """Batches are so small that most have no word of some band."""
-    flags = [*ARCHITECTURES[name], "--batch-size", "1", "--max-update", "12", "--lr", "0.05"]
-    flags += ["--adaptive-softmax-dropout", "0", "--attention-dropout", "0", "--no-save"]
-    flags += ["--disable-validation", "--noise-samples", "3", "--criterion", "bnce"]
-    flags += ["--optimizer", "sparse_sgd", "--sample-break-mode", "eos"]
-    found = {}
-    for sparse, chosen in (([], "pytorch_ddp"), (["--row-sparse"], backend)):
-        folder = tmp_path / "".join([chosen, *sparse])
-        trained_on_ranks(
-            corpus, folder, *flags, *sparse, "--ddp-backend", chosen, env={"IN_FLOAT64": "1"}
-        )
-        first, second = (result["parameters"] for result in results(folder))
-        for parameter, value in first.items():
-            assert torch.equal(value, second[parameter]), (folder.name, parameter)
-            want = found.setdefault(parameter, value)
-            error = (value - want).norm() / want.norm()
-            assert error < 1e-6, (folder.name, parameter, error)
 
 
 def test_bands_under_another_task_are_refused(pairs):

@@ -1,8 +1,6 @@
 """Nothing in a checkpoint runs: no pickled code, no TorchScript, no text that fairseq evaluates."""
 
-import contextlib
 import importlib
-import random
 import re
 import shutil
 import sys
@@ -18,7 +16,7 @@ import torch
 from checkpoint_edits import CONTAINERS, Malicious, edited, set_options, with_torchscript
 from fairseq import checkpoint_utils, utils
 from fairseq.models.speech_to_text import xm_transformer
-from tools import modern, slow
+from tools import modern
 
 from fairseq_bnce import Scorer
 from fairseq_bnce.checkpoints import allowed
@@ -189,24 +187,6 @@ def test_an_architecture_of_a_users_own(corpus, with_options, task, program, tmp
     late = sys.modules["own_architecture.late"]
     assert late.evaluated("len('ab')") == 2 and not hasattr(late, "eval")
     assert sys.meta_path == finders and late.__spec__.loader.get_source(late.__name__)
-
-
-@pytest.mark.parametrize("seed", [*range(5), *slow(*range(5, 20))])
-def test_a_program_anywhere(seed, corpus, language_model, task, program, tmp_path):
-    """In a random option: the model is built without it, or there is an error."""
-    rng = random.Random(seed)
-
-    def edit(content):
-        options = content["cfg"][rng.choice(["model", "model", "task", "optimizer"])]
-        options = vars(options) if isinstance(options, Namespace) else options
-        options[rng.choice(sorted(options))] = rng.choice([program, program.encode(), [program]])
-
-    name = rng.choice(["rnn_lm", "lstm_lm"])
-    path = edited(language_model(name), tmp_path / "edited.pt", edit, rng.choice(CONTAINERS[:2]))
-    with contextlib.suppress(CheckpointError):
-        Scorer.from_checkpoint(path, corpus)
-    with contextlib.suppress(Exception):  # fairseq's own errors
-        checkpoint_utils.load_model_ensemble_and_task([str(path)], task=task)
 
 
 def evaluating_modules():

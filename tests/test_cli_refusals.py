@@ -118,6 +118,8 @@ OTHERS = {
         ("text --path none.pt", "--path none.pt: required"),
         ("diagnosis.json --path RNN --out .", "--out: required"),
         ("text --path RNN --calibrate m.pt", "--overwrite"),
+        ("text --path RNN --calibrate new.pt --offset 16", "--reduced-partition: contexts"),
+        ("text --path RNN --calibrate new.pt --offset 65", "--reduced-partition: rows"),
         # A text behind --calibrate is taken for the name of the new checkpoint.
         *(
             (f"text --path RNN --calibrate {wrong} --overwrite", f"--calibrate {wrong}: required")

@@ -59,6 +59,10 @@ def scorer(language_model):
     return Scorer.from_checkpoint(language_model("lstm_lm"))
 
 
+def objects(output):
+    return [json.loads(line) for line in output.splitlines()]
+
+
 def rows(output):
     return [line.split("\t") for line in output.splitlines()]
 
@@ -78,10 +82,10 @@ def test_a_line_out_for_each_line_in(flags, end, score, file, scorer):
 def test_per_word_as_columns_and_json(base, unit, score, file, scorer):
     flags = [file, "--per-word", "--exact", "--base", base]
     found = rows(score(*flags)[1])
-    objects = [json.loads(line) for line in score(*flags, "--json")[1].splitlines()]
+    as_json = objects(score(*flags, "--json")[1])
     scored = list(scorer.with_exact(True).score_stream(LINES))
-    assert len(found) == len(objects) == len(scored)
-    for (total, _, _, *pairs), line, want in zip(found, objects, scored):
+    assert len(found) == len(as_json) == len(scored)
+    for (total, _, _, *pairs), line, want in zip(found, as_json, scored):
         words, scores = zip(*(pair.split(" ") for pair in pairs))
         log_probs = pytest.approx((want.log_probs / unit).tolist(), abs=2e-6)
         assert list(words) == want.words and [*map(float, scores)] == log_probs
@@ -142,24 +146,6 @@ def test_no_text_at_all(score, tmp_path):
     assert perplexities == ["none", "none"]
     found = json.loads(score(tmp_path / "text", "--summary", "--json")[1])
     assert found["tokens"] == 0 and found["ppl_with_oov"] is found["ppl_without_oov"] is None
-
-
-def test_several_files_and_line_ends(score, tmp_path, scorer):
-    """The last line of a file may lack its end."""
-    (tmp_path / "a").write_bytes(b"w1 w2\r\nw3")
-    (tmp_path / "b").write_bytes(b"w4\rw5\n\n")
-    output = score(tmp_path / "a", tmp_path / "b")[1]
-    want = scorer.score(["w1 w2", "w3", "w4", "w5", ""])
-    np.testing.assert_allclose([float(row[0]) for row in rows(output)], want, atol=1e-6)
-
-
-def test_tokenised_and_lower_cased_as_for_training(score, tmp_path):
-    """<unk> stays one word, also before a full stop; a line's own <s> and </s> are dropped."""
-    write_lines(tmp_path / "raw", ["W1, w2's <unk>.", "(W3)", "<s> w4 </s>"])
-    _, output, _ = score(tmp_path / "raw", "--tokenize", "en", "--lowercase", "--per-word")
-    found = [[column.split(" ")[0] for column in row[3:]] for row in rows(output)]
-    cut = ["w1 , w2 's <unk> . </s>", "( w3 ) </s>", "w4 </s>"]
-    assert found == [line.split() for line in cut]
 
 
 def test_bytes_that_are_no_utf8_are_replaced_and_counted(score, tmp_path):
@@ -386,6 +372,52 @@ def test_parts_of_a_text_are_the_whole(parts, flags, score, file):
     assert "".join(score("--shard", name, *flags, file)[1] for name in named) == whole
 
 
+# Marks, a line of pieces, and its words with how many pieces each has.
+PIECES = [
+    ("@@", "w1@@ w2@@ w3 w4 un@@", {"w1w2w3": 3, "w4": 1, "un@@": 1, "</s>": 1}),
+    ("sentencepiece", "w0 \u2581un w2 w3 \u2581", {"w0": 1, "unw2w3": 3, "\u2581": 1, "</s>": 1}),
+]
+
+
+def joined(values, sizes, how):
+    ends = np.cumsum(sizes)
+    return [how(values[end - size : end]) for size, end in zip(sizes, ends)]
+
+
+@pytest.mark.parametrize("marks, line, sizes", PIECES)
+@pytest.mark.parametrize("flags", [[], ["--given", "--exact"], ["--no-eos", "--document"]])
+def test_scores_of_whole_words_are_sums_over_pieces(marks, line, sizes, flags, score, tmp_path):
+    context = "w5 w6\t" if "--given" in flags else ""
+    write_lines(tmp_path / "text", [context + line, context])
+    flags, join = ["--json", *flags, tmp_path / "text"], ["--join-subwords", marks]
+    pieces, words = (objects(score(*flags, "--per-word", *more)[1]) for more in ([], join))
+    want = dict(list(sizes.items())[: -1 if "--no-eos" in flags else None])
+    counts = list(want.values())
+    assert words[0]["words"] == list(want)
+    sums = joined(pieces[0]["log_probs"], counts, sum)
+    assert words[0]["log_probs"] == pytest.approx(sums, abs=1e-5)
+    assert words[0]["is_oov"] == joined(pieces[0]["is_oov"], counts, any)
+    for name in ("tokens", "oov", "log_prob"):
+        assert words[0][name] == pieces[0][name]
+    assert words[1] == pieces[1]  # an empty line
+    (plain,), (found,) = (objects(score(*flags, "--summary", *more)[1]) for more in ([], join))
+    log_probs = np.array([value for one in words for value in one["log_probs"]])
+    is_oov = np.array([value for one in words for value in one["is_oov"]])
+    assert (found["word_tokens"], found["word_oov"]) == (len(log_probs), is_oov.sum())
+    perplexities = found["word_ppl_with_oov"], found["word_ppl_without_oov"]
+    each = np.exp(-log_probs.mean()), np.exp(-log_probs[~is_oov].mean())
+    assert perplexities == pytest.approx(each, rel=1e-4)
+    assert plain.items() <= found.items()
+
+
+def test_the_summary_of_whole_words_as_text(score, file):
+    output = score("--summary", "--join-subwords", "@@", file)[1]
+    kinds = [f"{unit} {which}cluding OOVs" for unit in ("", " per word") for which in ("in", "ex")]
+    want = [f"Perplexity{kind}" for kind in kinds]
+    want = [*want[:2], "OOVs", "Tokens", *want[2:], "OOV words", "Words"]
+    assert [line.split(":")[0] for line in output.splitlines()] == want
+
+
 GIVEN = ["w1 w2\tw3 zzz", "\tw4", "w5 zzz\t", "w6\tw7 w8 w9"]
 
 
@@ -403,10 +435,7 @@ def test_texts_after_contexts_and_lines_without_their_end(
     end = -1 if "--no-eos" in flags else None
     want = [found.log_probs[part][:end] for found, part in zip(scored, parts)]
     flags = ["--given", *flags, tmp_path / "text"]
-    found = [
-        json.loads(line)
-        for line in score("--json", "--per-word", *flags, model=model)[1].splitlines()
-    ]
+    found = objects(score("--json", "--per-word", *flags, model=model)[1])
     for one, log_probs in zip(found, want):
         assert one["log_probs"] == pytest.approx(log_probs.tolist(), abs=2e-6)
         assert one["log_prob"] == pytest.approx(log_probs.sum(), abs=2e-6)

@@ -4,9 +4,7 @@ import csv
 import json
 import os
 import shutil
-import sys
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,9 +14,6 @@ from tools import call_command
 from fairseq_bnce.data.completion import Question, accuracy, read_questions, right_letters
 from fairseq_bnce.errors import InputError
 from fairseq_bnce.text.tokens import novel_words
-
-ROOT = Path(__file__).resolve().parents[1]
-COMMAND = [sys.executable, str(ROOT / "scripts" / "fairseq-bnce"), "complete"]
 
 TABLE = '''id,question,a),b),c),d),e)
 1,"""I _____, it's w3"" .",w1,w2,w3,w4,w5

@@ -95,18 +95,6 @@ def test_noise_is_counted_as_the_targets_are(mode, flag, documents):
     assert torch.equal(training_target_counts(task), want)
 
 
-def test_regulariser_is_weighted(corpus):
-    flags = [*LSTM, "--self-norm-alpha", "0.3", "--self-norm-rate", "1"]
-    criterion, model, sample = make(corpus, "nce_regularized weighted", *flags)
-    plain = make(corpus, "bnce")[0]
-    batch = prepared(plain, model, sample)
-    for one in (plain, criterion):
-        set_log_z(one, 2.0)  # far from log Z_c, which is near 0
-    deviation = losses.log_partition(batch.features, *batch.layer.full()) - 2.0
-    added = criterion.objective(batch, "none") - plain.objective(batch, "none")
-    torch.testing.assert_close(added, 0.3 * deviation.square(), rtol=1e-3, atol=1e-4)
-
-
 def test_a_penalty_without_weight_takes_no_time(corpus, monkeypatch):
     """Of work over the vocabulary; epochs of --self-norm-alpha-by-epoch may be without."""
     flags = [*LSTM, "--self-norm-alpha-by-epoch", "1,0"]

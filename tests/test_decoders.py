@@ -1,20 +1,26 @@
-"""Real beam searches on made emissions, of which the language model decides."""
+"""Real beam searches on made emissions, of which the language model decides.
 
+Then every example of docs/decoding.md, as it stands there, in a folder that has what it reads;
+test_docs.py runs the rest of the page.
+"""
+
+import importlib.util
 import itertools
+import re
+import shutil
+import sys
+import types
+from pathlib import Path
 
 import numpy as np
 import pytest
-from flashlight.lib.text.decoder import (
-    CriterionType,
-    LexiconDecoder,
-    LexiconDecoderOptions,
-    SmearingMode,
-    Trie,
-)
+from flashlight.lib.text import decoder as flashlight
 from pyctcdecode import build_ctcdecoder
 from pyctcdecode.alphabet import Alphabet
 from pyctcdecode.decoder import BeamSearchDecoderCTC
+from tools import write_lines
 
+from fairseq_bnce import Scorer
 from fairseq_bnce.decoding import FlashlightLM, PyctcdecodeLM
 
 WORDS = ["<unk>", *(f"w{number}" for number in range(10, 60))]
@@ -44,18 +50,18 @@ def best(scorer, count=1):
     return [SENTENCES[number] for number in order[:count]]
 
 
-def lexicon_decoder(lm, smearing=SmearingMode.MAX, more=()):
+def lexicon_decoder(lm, smearing=flashlight.SmearingMode.MAX, more=()):
     """Of WORDS, which are spelled as they are written, and of more words by their spellings."""
-    trie = Trie(len(TOKENS), TOKENS.index("|"))
+    trie = flashlight.Trie(len(TOKENS), TOKENS.index("|"))
     spellings = [*(f"{word}|" for word in WORDS), *more]
     for index, (spelling, score) in enumerate(zip(spellings, lm.unigram_scores().tolist())):
         if index:
             trie.insert([TOKENS.index(c) for c in spelling], index, score)
     trie.smear(smearing)
-    options = LexiconDecoderOptions(
-        200, len(TOKENS), 50.0, 1.0, 0.0, -np.inf, 0.0, False, CriterionType.CTC
+    options = flashlight.LexiconDecoderOptions(
+        200, len(TOKENS), 50.0, 1.0, 0.0, -np.inf, 0.0, False, flashlight.CriterionType.CTC
     )
-    return LexiconDecoder(options, trie, lm, TOKENS.index("|"), 0, 0, [], False)
+    return flashlight.LexiconDecoder(options, trie, lm, TOKENS.index("|"), 0, 0, [], False)
 
 
 @pytest.mark.parametrize(("name", "exact"), [("lstm_lm", True), ("transformer_lm", False)])
@@ -77,7 +83,9 @@ def test_words_that_are_ruled_out_leave_the_others_alone(made):
     sentence = best(scorer)[0]
     words = [*WORDS, "unheard", "unknown"]
     lm = FlashlightLM(scorer, words, unk_score_offset=-np.inf)
-    decoder = lexicon_decoder(lm, SmearingMode.LOGADD, more=[f"{sentence.split()[0]}|", "w1"])
+    decoder = lexicon_decoder(
+        lm, flashlight.SmearingMode.LOGADD, more=[f"{sentence.split()[0]}|", "w1"]
+    )
     (result, *_) = decoder.decode(frames.ctypes.data, *frames.shape)
     assert " ".join(words[w] for w in result.words if w >= 0) == sentence
 
@@ -107,3 +115,77 @@ def test_what_ends_with_a_space_scores_as_without(made):
     text, _, _, logits, combined = found[0]
     assert text == best(scorer)[0]
     assert combined - logits == pytest.approx(scorer.score([text])[0], abs=1e-3)
+
+
+PAGE = (Path(__file__).parents[1] / "docs" / "decoding.md").read_text(encoding="utf-8")
+SECTIONS = re.split(r"^## ", PAGE, flags=re.MULTILINE)[1:]
+EXAMPLES = {
+    section.splitlines()[0]: code
+    for section in SECTIONS
+    for code in re.findall(r"^```python\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)
+}
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch, language_model, corpus):
+    shutil.copy(language_model("lstm_lm"), tmp_path / "checkpoint_best.pt")
+    shutil.copy(corpus / "dict.txt", tmp_path)
+    write_lines(tmp_path / "lexicon.txt", [f"{w} {' '.join(w)} |" for w in WORDS[1:]])
+    np.save(tmp_path / "emissions.npy", emissions())
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def scorer(folder):
+    return Scorer.from_checkpoint("checkpoint_best.pt")
+
+
+def printed(name, capsys):
+    exec(compile(EXAMPLES[name], name, "exec"), {})
+    return capsys.readouterr().out.splitlines()
+
+
+def test_every_example_is_run_here():
+    names = "ESPnet, KenLM's interface, SpeechBrain, flashlight, pyctcdecode, torchaudio"
+    assert ", ".join(sorted(EXAMPLES)) == names
+
+
+@pytest.mark.parametrize("name", ["flashlight", "pyctcdecode"])
+def test_beam_searches(name, scorer, capsys):
+    assert printed(name, capsys) == best(scorer)
+
+
+def test_torchaudio(scorer, capsys, monkeypatch):
+    """Its Python, without its compiled parts, which need a torch of torchaudio's version."""
+    package = Path(importlib.util.find_spec("torchaudio").origin).parent
+    stand_ins = ["torchaudio", "torchaudio.utils", "torchaudio.models"]
+    for module in stand_ins:
+        monkeypatch.setitem(sys.modules, module, types.ModuleType(module))
+    sys.modules["torchaudio.utils"]._download_asset = None
+    path = package / "models" / "decoder" / "_ctc_decoder.py"
+    spec = importlib.util.spec_from_file_location("torchaudio.models.decoder", path)
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "torchaudio.models.decoder", module)
+    spec.loader.exec_module(module)
+    assert printed("torchaudio", capsys) == best(scorer)
+
+
+def test_kenlm(scorer, capsys):
+    first, second = printed("KenLM's interface", capsys)
+    score, perplexity, is_known = first.split()
+    want = scorer.score(["w1 w2 w3"])[0]
+    assert float(score) == pytest.approx(want / np.log(10), abs=1e-4) == float(second)
+    assert float(perplexity) == pytest.approx(np.exp(-want / 4), abs=0.01) and is_known == "True"
+
+
+@pytest.mark.decoders
+def test_espnet(scorer, capsys, monkeypatch):
+    monkeypatch.delitem(sys.modules, "fairseq_bnce.decoding.espnet", raising=False)
+    (text,) = printed("ESPnet", capsys)
+    assert scorer.score([text])[0] >= scorer.score(["w10", "w11 w12"]).max()
+
+
+def test_speechbrain(scorer, capsys):
+    (index,) = printed("SpeechBrain", capsys)
+    assert int(index) == scorer.score(["w1 w2", "w1 w3"]).argmax()

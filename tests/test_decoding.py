@@ -1,5 +1,6 @@
 """Adapters for decoders: the scores of whole sentences, in any order and batching; and refusals."""
 
+import copy
 import math
 import random
 from concurrent.futures import ThreadPoolExecutor
@@ -13,6 +14,7 @@ from flashlight.lib.text.decoder import LMState
 from ngrams import write_arpa
 from pyctcdecode.language_model import LanguageModel
 from scoring_models import CAUSAL
+from test_copies import pickled
 from tools import LSTM, build, refusing, slow
 
 from fairseq_bnce.decoding import FlashlightLM, KenlmModel, PyctcdecodeLM, SpeechbrainRescorer
@@ -242,6 +244,8 @@ def test_order(made, language_model):
     """What decoders prune hypotheses by that differ in earlier words alone."""
     assert PyctcdecodeLM(made("ffnn_lm")).order == 4
     assert KenlmModel(str(language_model("ffnn_lm bigram"))).order == 2
+    scored = KenlmModel(str(language_model("ffnn_lm"))).full_scores("w1 unheard w2 w3 w4")
+    assert [length for _, length, _ in scored] == [2, 3, 4, 4, 4, 4]
     assert PyctcdecodeLM(made("lstm_lm")).order > 1e9
 
 
@@ -341,34 +345,22 @@ def test_words_scored_on_the_host_have_the_layers_scores(corpus):
     np.testing.assert_allclose(of_all[ids[:2]], want[:2], rtol=1e-5)
 
 
-def test_kenlm_word_by_word_is_the_sentence(language_model):
-    """Offsets are log10, as scores are; an n-gram model sees no more than its words."""
-    model = KenlmModel(str(language_model("ffnn_lm")), unk_score_offset=-2.0)
-    sentence, state, found = "w1 unheard w2 w3 w4", kenlm_look_alike.State(), []
-    model.BeginSentenceWrite(state)
-    for word in [*sentence.split(), "</s>"]:
-        after = kenlm_look_alike.State()
-        found.append(tuple(model.BaseFullScore(state, word, after)))
-        state = after
-    (scores, *rest), (want, *others) = zip(*found), zip(*model.full_scores(sentence))
-    assert scores == pytest.approx(want, abs=1e-5) and rest == others
-    assert rest[0] == (2, 3, 4, 4, 4, 4)
-
-
 def _code_for_kenlm(kenlm, path):
     """What users do with the module, checked by the ways that agree; the names that they have."""
     model = kenlm.Model(path)
     state, after = kenlm.State(), kenlm.State()
     model.BeginSentenceWrite(state)
-    scores = []
+    scores, lengths = [], []
     for word in ["w1", "w2", "unheard", "</s>"]:
         full = model.BaseFullScore(state, word, after)
+        lengths.append(full.ngram_length)
         scores.append(model.BaseScore(state, word, after))
         assert full.log_prob == pytest.approx(scores[-1]) and full.oov == (word == "unheard")
         state, after = after, state
     sentence = "w1 w2 unheard"
     assert model.score(sentence) == pytest.approx(sum(scores), abs=1e-5)
-    assert [s for s, _, _ in model.full_scores(sentence)] == pytest.approx(scores, abs=1e-5)
+    of_sentence, of_words, _ = zip(*model.full_scores(sentence))
+    assert of_sentence == pytest.approx(scores, abs=1e-5) and list(of_words) == lengths
     assert model.score(sentence, bos=True, eos=False) == pytest.approx(sum(scores[:3]), abs=1e-5)
     assert model.perplexity(sentence) == pytest.approx(10 ** (-sum(scores) / 4), rel=1e-4)
     begin, null = kenlm.State(), kenlm.State()
@@ -388,3 +380,38 @@ def test_code_for_kenlm_takes_either(language_model, tmp_path):
     theirs = _code_for_kenlm(kenlm, str(write_arpa(tmp_path / "lm.arpa", ["w1", "w2"])))
     assert theirs <= ours
     assert theirs > {"BaseScore", "ngram_length"}
+
+
+@pytest.mark.parametrize("copied", [pickled, copy.deepcopy], ids=["pickle", "deepcopy"])
+def test_adapters_are_copied(copied, made, language_model, espnet_scorer):
+    scorer, path = made("transformer_lm"), str(language_model("transformer_lm"))
+    flashlight = FlashlightLM(scorer, WORDS, unk_score_offset=-2.0, searches=3)
+    flashlight.start(False)  # as of a search that goes on
+    ctc = PyctcdecodeLM(scorer, WORDS[:30], alpha=0.7)
+    kept = {"exact": True, "unk_score_offset": -1.0, "cached": 3, "read_ahead": 2}
+    kenlm = KenlmModel(path, **kept)
+    for lm in (flashlight, ctc, kenlm):
+        lines = ["w1 unheard", "w3", ""]
+        assert_sums(copied(lm), lines, Search(lines, 5).sums(*steps(lm)))
+    assert (copied(kenlm).histories.cached, copied(kenlm).histories.read_ahead) == (3, 2)
+    state, want = ctc.score(ctc.get_start_state(), "w1")[1], None
+    for each in (ctc, copied(ctc)):
+        for history in (state, copied(state), each.score(each.get_start_state(), "w1")[1]):
+            score = each.score(history, "w2")[0]
+            assert score == pytest.approx(want or score, abs=1e-5)
+            want = want or score
+    begun, after = kenlm_look_alike.State(), kenlm_look_alike.State()
+    kenlm.BeginSentenceWrite(begun)
+    want = kenlm.BaseScore(begun, "w1", after)
+    assert kenlm.BaseScore(copied(begun), "w1", copied(after)) == want
+    assert copied(after) == after and hash(copied(after)) == hash(after)
+    rescorer, lists = SpeechbrainRescorer(scorer, str.lower), [["W1 w2"], ["w3"]]
+    assert copied(rescorer).rescore_hyps(lists).tolist() == rescorer.rescore_hyps(lists).tolist()
+    lm = espnet_scorer(scorer, [*WORDS, "<sos/eos>"])
+    calls = [torch.tensor([len(WORDS)]), torch.tensor([3]), None, None]
+    assert copied(lm).score_partial(*calls)[0] == lm.score_partial(*calls)[0]
+
+
+def test_pyctcdecode_does_not_save_what_it_cannot_load(made, tmp_path):
+    with pytest.raises(ScoringError):
+        PyctcdecodeLM(made("rnn_lm")).save_to_dir(str(tmp_path))

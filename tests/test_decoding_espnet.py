@@ -25,24 +25,13 @@ def test_tokens_that_the_model_lacks_may_be_ruled_out(made, espnet_scorer):
         assert found[-1] == [found[0][0], pytest.approx(found[0][1] + offset, abs=1e-5)]
 
 
-def test_options_are_handed_on(made, espnet_scorer):
-    lm = espnet_scorer(made("lstm_lm"), [*TOKENS, "unheard"], cached=3)
-    assert lm.histories.cached == 3
-    with pytest.raises(ScoringError):
-        espnet_scorer(made("lstm_lm"), [*TOKENS, "unheard"], max_oov=0.0)
-
-
-@pytest.mark.parametrize("end", ["<eos>", "<end>"])
-def test_the_end_of_sentence_is_among_the_tokens(end, made, espnet_scorer):
+def test_the_end_of_sentence_is_among_the_tokens(made, espnet_scorer):
     """Else the end would be scored as <unk>."""
-    scorer, tokens = made("lstm_lm"), [*TOKENS[:-1], end]
-    if end == "<end>":
-        with pytest.raises(ScoringError):
-            espnet_scorer(scorer, tokens)
-        return
-    found, _ = espnet_scorer(scorer, tokens).score_partial(
-        torch.tensor([END]), torch.tensor([END]), None, None
-    )
+    scorer, end = made("lstm_lm"), torch.tensor([END])
+    with pytest.raises(ScoringError):
+        espnet_scorer(scorer, [*TOKENS[:-1], "<end>"])
+    lm = espnet_scorer(scorer, [*TOKENS[:-1], "<eos>"])
+    found, _ = lm.score_partial(end, end, None, None)
     assert found[0].item() == pytest.approx(scorer.score([""])[0], abs=1e-5)
 
 

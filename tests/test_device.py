@@ -15,7 +15,6 @@ from criteria import FLAGS, make
 from device import DEVICE, HAS_GPU, there
 from device import FLAGS as ON_DEVICE
 from fairseq import optim, utils
-from fairseq.trainer import Trainer
 from loss_cases import ROWS, assert_near, call, gradients, make_problem, with_gradients
 from scoring_models import EACH
 from tools import (
@@ -60,12 +59,6 @@ PRECISIONS = {
     "amp": ["--amp"],
 }
 WITH_COPIES = ("fp16", "bf16")  # of every parameter, whole: not for row-sparse gradients
-# float32 would be compared with itself there, and the others need a GPU.
-ON_CPU = ["bf16", "memory-efficient fp16", "memory-efficient bf16"]
-UPDATES = [(name, "dense") for name in (PRECISIONS if HAS_GPU else ON_CPU)]
-UPDATES += [(name, "row-sparse") for name, _ in UPDATES if name not in WITH_COPIES]
-if not HAS_GPU:
-    UPDATES = [("bf16", "dense"), ("memory-efficient bf16", "row-sparse"), *slow(*UPDATES[1:-1])]
 CRITERIA = list(FLAGS) if HAS_GPU else ["bnce", "nce", "nce_regularized"]
 CRITERIA += slow(*(name for name in FLAGS if name not in CRITERIA))
 ADAM = ["--lr", "0.02", "--optimizer"]
@@ -223,31 +216,6 @@ def after_row_sparse_updates(corpus, flags, device):
     return {key: parameter.detach().cpu() for key, parameter in model.named_parameters()}
 
 
-@pytest.mark.parametrize("model", ["rnn_lm", *slow("transformer_lm")])
-@pytest.mark.parametrize("precision, rows", UPDATES)
-def test_updates(precision, rows, model, corpus, same_draws):
-    """By fairseq's own trainer, 20 of them end where those in float32 on the CPU do."""
-    flags = [*MODELS[model], *(ROW_SPARSE if rows == "row-sparse" else [*ADAM, "adam"])]
-    start, want = losses_of_updates(corpus, flags, is_on_cpu=True)
-    _, got = losses_of_updates(corpus, [*flags, *PRECISIONS[precision]], is_on_cpu=not HAS_GPU)
-    assert want < 0.95 * start
-    assert got == pytest.approx(want, rel=0.03)
-
-
-def losses_of_updates(corpus, flags, is_on_cpu):
-    """The first and the last, of the same batch."""
-    flags = [*flags, "--criterion", "bnce", "--noise-samples", "7", "--num-workers", "0"]
-    cfg, task, model = build(corpus, *flags)
-    cfg.common.cpu = is_on_cpu
-    trainer = Trainer(cfg, task, model, task.build_criterion(cfg.criterion))
-    batch = next(trainer.get_train_iterator(1).next_epoch_itr(shuffle=False))
-    found = []
-    for number in range(20):
-        trainer.set_num_updates(number)
-        found.append(trainer.train_step([batch])["loss"])
-    return float(found[0]), float(found[-1])
-
-
 @pytest.mark.parametrize("name", EACH)
 def test_scores(name, language_model):
     """Of sentences, and word by word."""
@@ -291,7 +259,10 @@ def diagnosed(scorer):
 @pytest.mark.parametrize("model", ["rnn_lm", *(slow("transformer_lm") if HAS_GPU else [])])
 @pytest.mark.parametrize("precision", PRECISIONS if HAS_GPU else slow("float32"))
 def test_commands(precision, model, corpus, tmp_path):
-    """Trained, resumed and scored there; scored on the CPU, it has the same perplexities."""
+    """Trained, resumed and scored there; scored on the CPU, it has the same perplexities.
+
+    A unigram model's is 35: a precision in which nothing is learned shows.
+    """
     flags = [*MODELS[model], "--criterion", "bnce", "--noise-samples", "7", *PRECISIONS[precision]]
     flags += [*ADAM, "adam"] if precision in WITH_COPIES else ROW_SPARSE
     start = command("fairseq_cli.train", tmp_path, corpus, *flags, "--max-update", "10")
@@ -301,6 +272,7 @@ def test_commands(precision, model, corpus, tmp_path):
     checkpoint = tmp_path / "checkpoint_last.pt"
     for way in ([], ["--unnormalized"]):
         want = perplexity(evaluate(corpus, checkpoint, *way))
+        assert want < 30
         for half in [[], ["--fp16"]] if HAS_GPU else [[]]:
             places = [corpus, "--path", checkpoint, "--gen-subset", "valid"]
             blocks = ["--tokens-per-sample", "16", "--batch-size", "8"]

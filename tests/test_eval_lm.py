@@ -264,3 +264,7 @@ def test_a_decoder_of_others_that_was_trained_here_is_scored_exactly(corpus, own
     stock = evaluate(corpus, checkpoint, "--user-dir", own, plugin=False)
     assert AS_FAIRSEQ not in ours
     assert loss_bits(ours) == pytest.approx(loss_bits(stock), abs=1e-4)
+    ours = evaluate(corpus, checkpoint, "--user-dir", own, "--sample-break-mode", "eos")
+    score = ["score", "--path", checkpoint, "--exact", "--summary", "--json", "--user-dir", own]
+    scored = json.loads(run("fairseq_bnce.cli", *score, corpus.parent / "valid.txt"))
+    assert math.log2(scored["ppl_with_oov"]) == pytest.approx(loss_bits(ours), abs=1e-4)

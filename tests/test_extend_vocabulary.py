@@ -95,32 +95,27 @@ def test_old_words_keep_their_scores_and_new_words_get_some(
 @pytest.fixture(scope="module")
 def unk_model(text, tmp_path_factory):
     """Models by their names, of a training text that has <unk> for the new words."""
+    folder = tmp_path_factory.mktemp("unk")
+    (folder / "text.txt").write_text(_hidden(text))
+    flags = ["--train", folder / "text.txt", "--valid", folder / "text.txt", "--tokenized"]
+    assert call_command("prepare-text", *flags, "--out", folder / "data") == 0
 
     @functools.lru_cache(maxsize=None)
     def make(name):
-        folder = tmp_path_factory.mktemp("unk")
-        (folder / "text.txt").write_text(_hidden(text))
-        flags = ["--train", folder / "text.txt", "--valid", folder / "text.txt", "--tokenized"]
-        assert call_command("prepare-text", *flags, "--out", folder / "data") == 0
-        train(folder / "data/bin", folder, *FLAGS[name], "--max-epoch", "3")
-        return folder / "checkpoint_last.pt"
+        train(folder / "data/bin", folder / name, *FLAGS[name], "--max-epoch", "3")
+        return folder / name / "checkpoint_last.pt"
 
     return make
 
 
-@pytest.fixture
-def with_unk(unk_model):
-    return unk_model("rnn_lm")
-
-
 def test_of_a_long_text_a_part_is_read_and_its_growth_is_that_of_the_text(
-    with_unk, text, tmp_path, capsys, monkeypatch
+    unk_model, text, tmp_path, capsys, monkeypatch
 ):
     others = [line for line in zipf_lines(900, seed=9) if "w3" not in line.split()]
     path = tmp_path / "text"
     write_lines(path, text.read_text().splitlines()[:40] + others)
     monkeypatch.setattr(extend_vocabulary, "_TOKENS", 400)
-    before, after = _extend(with_unk, tmp_path / "out", "--text", path)
+    before, after = _extend(unk_model("rnn_lm"), tmp_path / "out", "--text", path)
     report = json.loads(capsys.readouterr().out)
     growth = np.subtract(*(_log_z(*one, _hidden(path).splitlines()) for one in (after, before)))
     assert report["contexts"] < 0.3 * len(growth)
@@ -158,9 +153,9 @@ def test_shares_below_the_least_squashed_score_are_reported(unk_model, tmp_path,
     assert "--score-squashing" in capsys.readouterr().err
 
 
-def test_training_goes_on_with_the_new_words(with_unk, text, tmp_path):
+def test_training_goes_on_with_the_new_words(unk_model, text, tmp_path):
     out = tmp_path / "out"
-    (_, _), (_, added) = _extend(with_unk, out, "--text", text)
+    (_, _), (_, added) = _extend(unk_model("rnn_lm"), out, "--text", text)
     data = ["--train", text, "--valid", text, "--tokenized", "--dict", out / "dict.txt"]
     assert call_command("prepare-text", *data, "--out", tmp_path / "data") == 0
     start = ["--finetune-from-model", str(out / "checkpoint.pt")]

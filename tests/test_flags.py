@@ -6,10 +6,9 @@ import logging
 import pytest
 from architectures import SEQ2SEQ
 from fairseq import criterions, tasks
-from tools import LSTM, PLUGIN, build, set_flag, train
+from tools import LSTM, PLUGIN, build, train
 
 BNCE = [*LSTM, "--criterion", "bnce"]
-ROW_SPARSE = [*BNCE, "--row-sparse", "--optimizer", "sparse_sgd"]
 SHARE = ["--criterion", "self_norm_softmax", "--self-norm-rate", "0.5"]
 
 
@@ -18,7 +17,7 @@ def problems(data, *flags, **parts):
     cfg, task, _ = build(data, *flags)
     for name, values in parts.items():
         for flag, value in values.items():
-            set_flag(cfg[name], flag, value)
+            cfg[name][flag[2:].replace("-", "_")] = value
     try:
         task.build_criterion(cfg.criterion)
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""Random inputs by seed, a few for each door: an answer that another way confirms, or an error."""
+"""Files that are damaged at random: an answer that another way confirms, or an error."""
 
 import copy
 import csv
@@ -14,10 +14,20 @@ from fairseq_bnce import Scorer, checkpoints
 
 pytestmark = pytest.mark.modern
 CASES = 25  # of a door
-WORDS = ["w0", "w1", "w2", "oov", "W1", "<unk>", "<s>", "</s>", "<pad>", "\xe9t\xe9", "\u65e5"]
-WORDS += ["'s", '"', "w1.", "_____", "|||", "=", "7", "-1e400", "nan"]
-SPACES = [" ", " ", " ", "  ", "\t", "\xa0", "\x0b", "\x1c", "\x85", "\u2028"]
-LINE_ENDS = ["\n", "\n", "\n", "\r\n", "\r", "\n\n"]
+TEXT = """w0 <unk>  w1.	oov
+<s> W1 été </s>
+
+'s 日 " <pad> -1e400 nan
+= 7 w2
+"""
+NBEST = "".join(
+    f"{place // 2} ||| {line} ||| TM= 0.{place} ||| -1\n"
+    for place, line in enumerate(TEXT.splitlines())
+)
+QUESTIONS = """id,question,a,b,c,d,e
+0,w1 \xe9 _____ w2,w0,nan,'s,W1,"\u65e5 x"
+1,"_____, ""w1"".",7,=,|||,<unk>,</s>
+"""
 STRANGE = [b"\xff", b"\xc3", b"\x00", b"\xef\xbb\xbf", b"\xed\xa0\x80", b"\x1b[31m", b"\n"]
 
 
@@ -42,33 +52,6 @@ def run(path, monkeypatch, capfdbinary):
         return None if status else output
 
     return call
-
-
-def sentence(rng, most=9):
-    return "".join(rng.choice(WORDS) + rng.choice(SPACES) for _ in range(rng.randint(0, most)))
-
-
-def text(rng):
-    return "".join(sentence(rng) + rng.choice(LINE_ENDS) for _ in range(rng.randint(1, 9)))
-
-
-def nbest(rng):
-    return "".join(
-        f"{number} ||| {sentence(rng).replace('|||', '')} ||| TM= {rng.random():.3f} ||| -1\n"
-        for number in range(rng.randint(1, 3))
-        for _ in range(rng.randint(1, 3))
-    )
-
-
-def questions(rng):
-    table = io.StringIO()
-    writer = csv.writer(table, lineterminator="\n")
-    writer.writerow(["id", "question", *"abcde"])
-    for number in range(rng.randint(1, 4)):
-        before, after = (sentence(rng, 4).replace("_____", "") for _ in range(2))
-        choices = [rng.choice(WORDS).replace("_____", "w1") for _ in range(5)]
-        writer.writerow([number, f"{before}_____{after}", *choices])
-    return table.getvalue()
 
 
 def damaged(rng, content):
@@ -109,19 +92,19 @@ def check_complete(output, content, scorer):
 
 
 @pytest.mark.parametrize(
-    ("command", "make", "check"),
+    ("command", "text", "check"),
     [
-        ("score", text, check_score),
-        ("rescore --weights TM=1,BNCE=0.5", nbest, check_rescore),
-        ("complete", questions, check_complete),
+        ("score", TEXT, check_score),
+        ("rescore --weights TM=1,BNCE=0.5", NBEST, check_rescore),
+        ("complete", QUESTIONS, check_complete),
     ],
 )
-def test_damaged_files(command, make, check, run, path, tmp_path):
+def test_damaged_files(command, text, check, run, path, tmp_path):
     """Some cases have to end well."""
     scorer, ends = Scorer.from_checkpoint(path, exact=True), []
     for number in range(CASES):
         rng = random.Random(f"{command} {number}")
-        content = damaged(rng, make(rng).encode())
+        content = damaged(rng, text.encode())
         (tmp_path / "given").write_bytes(content)
         output = run(*command.split(), "--exact", tmp_path / "given")
         ends.append(output is not None)

@@ -49,3 +49,9 @@ def test_help_and_usage_errors_wait_for_neither_torch_nor_fairseq() -> None:
     command = [sys.executable, "-c", LIGHT]
     done = subprocess.run(command, capture_output=True, cwd=SCRIPTS.parent)
     assert done.returncode == 0, done.stderr.decode()
+
+
+def test_the_page_of_flags_is_what_the_script_prints() -> None:
+    """docs/flags.md, which lists what fairseq-train --help does not."""
+    status, output = forks.script("list_flags.py", "--check")
+    assert status == 0, output

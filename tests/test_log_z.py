@@ -4,13 +4,12 @@ import itertools
 import logging
 import math
 import os
-import re
-import shutil
 from types import SimpleNamespace
 
 import pytest
 import torch
 from architectures import LIGHTCONV, SEQ2SEQ
+from checkpoint_edits import edited
 from criteria import make, prepared, set_log_z, with_targets
 from fairseq import checkpoint_utils
 from fairseq.trainer import Trainer
@@ -21,14 +20,11 @@ from tools import (
     build,
     first_batch,
     modern,
-    resumed,
-    slow,
     train,
     train_translation,
     valid_stats,
-    validate,
 )
-from two_ranks import on_two_ranks, results, trained_on_ranks
+from two_ranks import on_two_ranks
 
 from fairseq_bnce import losses
 from fairseq_bnce.checkpoints import origin
@@ -120,29 +116,20 @@ def test_a_decoder_without_bias_is_measured(flags, corpus, caplog):
     criterion, model, sample = make(corpus, "bnce", *flags, "--init-output-bias", "none")
     torch.manual_seed(1)  # lightconv drops weights
     want = mean_log_z(criterion, model, sample)
-    torch.manual_seed(1)
+    drawn = []
     with caplog.at_level(logging.INFO, "fairseq_bnce.criterions.base"):
-        criterion(model, sample)
-        assert criterion.log_z == pytest.approx(want, abs=0.006)
-        assert criterion.log_z == round(criterion.log_z, 2)
-        assert criterion.task.state.state_dict == {"log_z": criterion.log_z}
-        criterion(model, sample)
+        for _ in range(2):  # measured on the first
+            torch.manual_seed(1)
+            criterion(model, sample)
+            drawn.append(torch.get_rng_state())
+            assert criterion.log_z == pytest.approx(want, abs=0.006)
+            assert criterion.log_z == round(criterion.log_z, 2)
+            assert criterion.task.state.state_dict == {"log_z": criterion.log_z}
+    assert torch.equal(*drawn)  # measuring draws nothing
     lines = [record.getMessage() for record in caplog.records]
     (line,) = [line for line in lines if line.startswith("log Z:")]
     assert f"{criterion.log_z:g} nats" in line and "measured" in line
     assert len([line for line in lines if line.startswith("loss:")]) == 1
-
-
-@pytest.mark.modern
-def test_measuring_draws_nothing(corpus):
-    """The first update's noise is the same as with a number."""
-    criterion, model, sample = make(corpus, "shared_nce", *RANDOM_START)
-    after = []
-    for _ in range(2):  # measured on the first
-        torch.manual_seed(1)
-        criterion(model, sample)
-        after.append(torch.get_rng_state())
-    assert "measured" in criterion.start.origin and torch.equal(*after)
 
 
 @pytest.mark.parametrize("kind, want", [("unigram", 0), ("uniform", 0), ("none", math.log(64))])
@@ -326,69 +313,35 @@ def test_optimisers_of_halves_leave_the_start_alone(halves, corpus):
 # Through fairseq's commands.
 
 
-def continued(corpus, folder, checkpoint, *flags):
-    """The task state after one more epoch."""
-    folder.mkdir()
-    shutil.copy(checkpoint, folder / "checkpoint_last.pt")
-    train(corpus, folder, *LSTM, *AUTO, "--max-epoch", "3", *flags)
-    return task_state(folder)
+SHIFTED = {"constant": ["bnce"], "learned": ["bnce", "--learn-log-z", "--log-z", "1"]}
+SHIFTED["not normalising"] = ["sampled_softmax"]
 
 
-def test_a_resumed_run_has_the_last_validations_shift(corpus, tmp_path):
+@pytest.mark.parametrize("kind", ["constant", "learned", *modern("not normalising")])
+def test_a_resumed_run_has_the_last_validations_shift(kind, corpus, tmp_path):
     """As long as log Z is the same; a shift that is measured no more is gone."""
-    second = tmp_path / "second" / "checkpoint_last.pt"
-    flags = [*LSTM, *AUTO, "--validate-interval", "2", "--max-epoch", "2"]
-    train(corpus, second.parent, *flags, "--max-update", "40")
-    before = task_state(second.parent)
-    unmeasured = ["--validate-interval", "9"]
-    after = continued(corpus, tmp_path / "same", second, *unmeasured)
-    assert [after[name] for name in ("mu_z", "sigma_z")] == [before["mu_z"], before["sigma_z"]]
-    other = continued(corpus, tmp_path / "other", second, *unmeasured, "--log-z", "7")
-    assert other["log_z"] == 7 and "mu_z" not in other
-    without = continued(corpus, tmp_path / "without", second, "--disable-validation")
-    assert "log_z" in without and not {"mu_z", "sigma_z"} & set(without)
-    content = saved(second.parent)
-    rows = {"weight": torch.zeros(2, 32), "bias": torch.zeros(2)}
-    content["task_state"].update(reduced_partition=rows)  # from which mu_z was measured then
-    torch.save(content, tmp_path / "rows.pt")
-    dropped = continued(corpus, tmp_path / "rows", tmp_path / "rows.pt", *unmeasured)
-    assert not {"mu_z", "reduced_partition"} & set(dropped)
+    flags = [*LSTM, "--criterion", *SHIFTED[kind], "--validate-interval"]
+    train(corpus, tmp_path / "start", *flags, "2", "--max-epoch", "2")
+    start = str(tmp_path / "start" / "checkpoint_last.pt")
 
+    def after(*more):
+        folder = tmp_path / "_".join(more)
+        train(corpus, folder, *flags, "9", "--restore-file", start, "--max-epoch", "3", *more)
+        return task_state(folder)
 
-@pytest.mark.parametrize(
-    "flags",
-    [
-        ["--criterion", "bnce", "--learn-log-z", "--log-z", "1"],
-        *modern(["--criterion", "sampled_softmax"]),
-    ],
-    ids=["learned", "not normalising"],
-)
-def test_a_resumed_run_without_a_constant_has_the_last_validations_shift(flags, corpus, tmp_path):
-    flags = [*LSTM, *flags, "--validate-interval", "2", "--max-epoch"]
-    train(corpus, tmp_path, *flags, "2")
-    before = task_state(tmp_path)
-    train(corpus, tmp_path, *flags, "3")
-    after = task_state(tmp_path)
-    assert [after[name] for name in ("mu_z", "sigma_z")] == [before["mu_z"], before["sigma_z"]]
-    if "log_z" not in before:  # the shift was measured from 0: not kept beside a measured log Z
-        tuned = ["--finetune-from-model", tmp_path / "checkpoint_last.pt", "--max-epoch", "1"]
-        train(corpus, tmp_path / "on", *LSTM, *AUTO, "--validate-interval", "9", *tuned)
+    before, same = task_state(tmp_path / "start"), after()
+    assert [same[name] for name in ("mu_z", "sigma_z")] == [before["mu_z"], before["sigma_z"]]
+    if kind == "constant":
+        other, without = after("--log-z", "7"), after("--disable-validation")
+        assert other["log_z"] == 7 and "mu_z" not in other
+        assert "log_z" in without and not {"mu_z", "sigma_z"} & set(without)
+        rows = {"weight": torch.zeros(2, 32), "bias": torch.zeros(2)}  # mu_z is measured from them
+        edited(start, start, lambda content: content["task_state"].update(reduced_partition=rows))
+        assert not {"mu_z", "reduced_partition"} & set(after("--seed", "2"))
+    if kind == "not normalising":  # the shift was measured from 0: not kept beside a measured log Z
+        tuned = ["--validate-interval", "9", "--finetune-from-model", start, "--max-epoch", "1"]
+        train(corpus, tmp_path / "on", *LSTM, *AUTO, *tuned)
         assert "log_z" in task_state(tmp_path / "on") and "mu_z" not in task_state(tmp_path / "on")
-
-
-@pytest.mark.parametrize("learned", [[], *slow(["--learn-log-z"])], ids=["constant", "learned"])
-def test_a_resumed_run_repeats_the_uninterrupted_one(learned, corpus, tmp_path):
-    """Tied, an LSTM has no output bias; a transformer's biases that do nothing differ by 1e-27."""
-    flags = [*LSTM, "--share-decoder-input-output-embed", *AUTO, *learned, "--dropout", "0.2"]
-    flags += ["--save-interval-updates", "5", "--update-freq", "2"]
-    whole, parts = resumed(corpus, tmp_path, *flags, after=5, until=12)
-    assert "measured" in logged(whole)
-    assert ("learned" if learned else str(tmp_path)) in logged(parts)
-    assert task_state(tmp_path / "parts")["log_z"] == task_state(tmp_path / "whole")["log_z"]
-    # Validation knows it, where nothing is trained.
-    checked = validate(corpus, tmp_path / "whole" / "checkpoint_last.pt")
-    mu_z = float(re.findall(r" mu_z (-?[\d.]+)", checked)[-1])
-    assert mu_z == pytest.approx(task_state(tmp_path / "whole")["mu_z"], abs=2e-4)
 
 
 def test_fine_tuning(corpus, tmp_path):
@@ -425,22 +378,3 @@ def test_translation_resumes_with_its_log_z(pairs, tmp_path):
     start = state["criterion"]["_extra_state"]["initial_log_z"]
     learned = state["criterion"]["learned_log_z"].item()
     assert abs(learned) > 0.01 and state["task_state"]["log_z"] == pytest.approx(start + learned)
-
-
-@pytest.mark.parametrize(
-    "learned, backend",
-    [
-        ([], "pytorch_ddp"),
-        *slow((["--learn-log-z"], "legacy_ddp"), (["--learn-log-z"], "pytorch_ddp")),
-    ],
-)
-def test_two_ranks(learned, backend, corpus, tmp_path):
-    """The last of the first epoch's updates has a dummy batch on one rank; then resumed."""
-    flags = [*RANDOM_START, *AUTO, *learned, "--batch-size", "11", "--ddp-backend", backend]
-    trained_on_ranks(corpus, tmp_path, *flags)
-    first = task_state(tmp_path / "run")["log_z"]
-    trained_on_ranks(corpus, tmp_path, *flags, "--max-epoch", "2")
-    assert learned or task_state(tmp_path / "run")["log_z"] == first
-    assert first == pytest.approx(4.1, abs=0.4)
-    one, other = (result["parameters"] for result in results(tmp_path))
-    assert all(torch.equal(value, other[name]) for name, value in one.items())

@@ -1,6 +1,7 @@
 """The losses against the slow float64 references of reference.py, and identities of the maths."""
 
 import functools
+import itertools
 import math
 import sys
 
@@ -26,7 +27,7 @@ from fairseq_bnce import losses
 from fairseq_bnce.losses import partition, shared_scores, words
 
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 1e-5}
-HALVES = (torch.float16, torch.bfloat16)
+FULL, HALF, FP16 = torch.float32, torch.bfloat16, torch.float16
 ALL_ROWS = pytest.mark.parametrize("name", list(ROWS))
 
 
@@ -65,29 +66,24 @@ def assert_agrees(name, problem, want, tolerance, **options):
 
 
 @pytest.mark.parametrize(
-    "count, repeated, bias, log_z",
-    [(2, True, True, 9.0), (17, True, True, 9.0), (17, False, False, 0.0), (400, True, True, 0.0)],
+    "count, log_z, settings",
+    [
+        *((2, 9.0, {}), (17, 9.0, {}), (17, 0.0, {"repeated": False, "bias": False})),
+        *((400, 0.0, {}), (17, 0.0, {"scale": 200.0})),
+    ],
 )
 @ALL_ROWS
-def test_agrees_with_reference(name, count, repeated, bias, log_z):
-    """Values and gradients, with repeated and distinct targets, with and without bias."""
+def test_agrees_with_reference(name, count, log_z, settings):
+    """Values and gradients, with repeated and distinct targets, with and without bias.
+
+    Where scores are several hundred, e^score overflows float32, and a softplus cut shows.
+    """
     # A word's fresh draws are summed one by one in float32: few of them, for the error's sake.
-    draws = 3 if name == "nce" else 3 + count // 200
-    settings = {"count": count, "repeated": repeated, "bias": bias, "draws": draws}
+    settings = {"count": count, "draws": 3 if name == "nce" else 3 + count // 200, **settings}
     want = expected(name, log_z, **settings)
     for dtype, tolerance in TOLERANCE.items():
         problem = with_gradients(make_problem(**settings), dtype)
         assert_agrees(name, problem, want, tolerance, log_z=log_z)
-
-
-@ALL_ROWS
-def test_agrees_where_scores_are_extreme(name):
-    """Scores of several hundred: e^score overflows float32, and a softplus cut shows."""
-    problem = make_problem(17, scale=200.0)
-    assert call(reference, "target_scores", problem).abs().max() > 200
-    want = expected(name, 0.0, 17, scale=200.0)
-    for dtype, tolerance in TOLERANCE.items():
-        assert_agrees(name, with_gradients(problem, dtype), want, tolerance)
 
 
 @pytest.mark.parametrize("name", [*BINARY_NCE, *SAMPLED_BCE])
@@ -219,35 +215,27 @@ def assert_rounded_once(loss, problem, want):
         assert ((got.double() - want[key]).abs() <= limit).all()
 
 
-@pytest.mark.parametrize("dtypes", [HALVES[:1], HALVES[1:], ("mixed",)], ids=str)
+TYPES = [(FULL, FULL), (HALF, FULL), (HALF, HALF), (FP16, FP16)]
+
+
+@pytest.mark.parametrize("autocast", [False, True])
+@pytest.mark.parametrize("of_features, dtype", TYPES)
 @ALL_ROWS
-def test_half_precision_inputs(name, dtypes):
-    """Scores and gradients are computed in float32; gradients come back in the inputs' types."""
-    (dtype,) = dtypes
-    problem = with_gradients(
-        make_problem(100, draws=20), torch.float32 if dtype == "mixed" else dtype
-    )
-    if dtype == "mixed":
-        problem["features"] = problem["features"].detach().bfloat16().requires_grad_()
+def test_half_precision_inputs(name, of_features, dtype, autocast):
+    """Scores and gradients are computed in float32; gradients come back in the inputs' types.
+
+    Inside autocast (fairseq's --amp), too.
+    """
+    problem = with_gradients(make_problem(100, draws=20), dtype)
+    problem["features"] = problem["features"].detach().to(of_features).requires_grad_()
     values, want = rounded_reference(name, problem)
-    loss = total(name, problem)
+    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=autocast):
+        loss = total(name, problem)
+        assert_near(call(losses, name, problem, reduction="none"), values, 1e-5)
+        assert_rounded_once(total(name, problem), problem, want)
     assert loss.dtype == torch.float32
     assert_near(loss, values.sum(), 1e-5)
-    assert_near(call(losses, name, problem, reduction="none"), values, 1e-5)
     assert_rounded_once(loss, problem, want)
-
-
-@ALL_ROWS
-def test_autocast_does_not_lower_precision(name):
-    """Inside autocast (fairseq's --amp), too, scores are computed in float32."""
-    for dtype in (torch.float32, torch.bfloat16):
-        problem = with_gradients(make_problem(17), dtype)
-        values, want = rounded_reference(name, problem)
-        with torch.autocast("cpu", dtype=torch.bfloat16):
-            loss = total(name, problem)
-        assert loss.dtype == torch.float32
-        assert_near(loss, values.sum(), 1e-5)
-        assert_rounded_once(loss, problem, want)
 
 
 @pytest.fixture
@@ -407,3 +395,59 @@ def test_unsquashed_is_the_inverse_of_squashed():
     torch.testing.assert_close(10 * torch.tanh(losses.unsquashed(scores) / 5), scores)
     far = losses.squashed(losses.unsquashed(torch.tensor([-14.0, -10.0, 11.0])))
     torch.testing.assert_close(far, torch.tensor([-9.9, -9.9, 9.9]))
+
+
+# A context's words: their probabilities in the data, one above a half, and in the noise.
+P = torch.tensor([0.62, 0.2, 0.11, 0.06, 0.01], dtype=torch.float64)
+Q = torch.tensor([0.3, 0.1, 0.35, 0.05, 0.2], dtype=torch.float64)
+DRAWS, LOG_Z = 2, 0.7
+
+
+def expected_loss(name, scores):
+    """Over all targets and all tuples of draws, by calls of the loss itself; scores (V,)."""
+    size = len(scores)
+    problem = {
+        "features": scores.new_zeros(size, 1),
+        "target": torch.arange(size),
+        "weight": scores.new_zeros(size, 1),
+        "bias": scores,
+        "log_q": Q.log(),
+    }
+    total = scores.new_zeros(())
+    for draws in itertools.product(range(size), repeat=DRAWS):
+        problem["noise_ids"] = torch.tensor(draws)
+        values = call(losses, name, problem, log_z=LOG_Z, reduction="none")
+        total = total + Q[problem["noise_ids"]].prod() * (P @ values)
+    return total
+
+
+@pytest.mark.parametrize("name", ["shared_nce", *SAMPLED_BCE])
+def test_the_expected_gradient_is_zero_at_the_datas_log_probabilities(name):
+    """Self-normalised to log Z; of "snis" alone, the sigmoid of the scores is p."""
+    odds = P / (1 - P) if name == "bce_snis" else P
+    scores = (odds.log() + LOG_Z).requires_grad_()
+    (gradient,) = torch.autograd.grad(expected_loss(name, scores), scores)
+    assert gradient.abs().max() < 1e-7  # log_q is read in float32
+    (elsewhere,) = torch.autograd.grad(expected_loss(name, scores + 1), scores)
+    assert (elsewhere > 0.001).all()
+
+
+@pytest.mark.parametrize("bias_of_rarest, is_target", [(-20.7, False), (-20.7, True), (0, True)])
+@pytest.mark.parametrize("name", SAMPLED_BCE)
+def test_the_rarest_word_is_as_exact_as_others(name, bias_of_rarest, is_target):
+    """A draw of probability 1e-9 weighs 2e8, and its softplus is as small.
+
+    As a target it may be large: the two products are not to be subtracted from each other.
+    """
+    problem = make_problem(17)
+    log_q, bias = problem["log_q"].clone(), problem["bias"].clone()
+    log_q[5], bias[5] = -20.7, bias_of_rarest
+    problem["target"][:] = 5 if is_target else problem["target"]
+    noise = torch.tensor([0, 1, 5, 2, 0])
+    problem.update(log_q=log_q, bias=bias, noise_ids=noise, weight=problem["weight"] / 4)
+    rough, fine = (with_gradients(problem, dtype) for dtype in (torch.float32, torch.float64))
+    got, want = call(losses, name, rough), call(losses, name, fine)
+    assert_near(got, want, 1e-5)
+    found = gradients(got, rough)
+    for key, gradient in gradients(want, fine).items():
+        assert_near(found[key], gradient, 1e-5)

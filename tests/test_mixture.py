@@ -202,6 +202,25 @@ def test_weights_are_fitted_and_kept(arpa, command, mixture, tmp_path):
     assert mixture.weights.sum() == pytest.approx(1)
 
 
+@pytest.mark.parametrize("flags", [[], ["--document", "--exact"]])
+@pytest.mark.parametrize("other", ["transformer_lm", FEW_TARGETS])
+def test_two_networks(other, flags, command, tmp_path, language_model):
+    """Of the words that only one model knows, the other's probability is 0."""
+    lines = [*LINES, *zipf_lines(300, seed=5), "w3 " * 30]
+    write_lines(tmp_path / "text", lines)
+    flags = ["score", "--json", "--per-word", *flags, tmp_path / "text", "--batch-tokens", "50"]
+    mix = ["--mix-with", language_model(other), "--mix-weight", "0.3"]
+    printed = command(*flags), command(*flags, model=other), command(*flags, *mix)
+    ours, theirs, mixed = ([*map(json.loads, output.splitlines())] for _, output, _ in printed)
+    assert len(mixed) == len(lines)
+    for a, b, found in zip(ours, theirs, mixed):
+        oov = np.array([a["is_oov"], b["is_oov"]])
+        assert found["is_oov"] == oov.all(0).tolist() and found["words"] == a["words"]
+        logs = np.where(oov & ~oov.all(0), -np.inf, [a["log_probs"], b["log_probs"]])
+        want = np.log(0.3 * np.exp(logs[0]) + 0.7 * np.exp(logs[1]))
+        assert found["log_probs"] == pytest.approx(want, abs=2e-5)
+
+
 def test_several_models(arpa, command, language_model, made, ngram, tmp_path):
     write_lines(tmp_path / "text", LINES)
     mix = ["--mix-with", language_model("rnn_lm"), "--mix-with", arpa, tmp_path / "text"]
@@ -230,9 +249,6 @@ def test_mixtures_that_are_refused(made, mixture, ngram, tmp_path):
     for models in ([scorer], [both_sides, scorer], [ngram, both_sides]):
         with refusing("models"):
             Mixture(models)
-    for weights in ([0.5], [0.5, 0.6], [1.5, -0.5], [float("nan")] * 2):
-        with refusing("weights"):
-            Mixture([scorer, ngram], weights)
     for wrong in ([-1], [len(mixture.dictionary)], [0.5], [3, 4]):
         with refusing("word_ids"):
             mixture.extend(mixture.start(1), wrong)

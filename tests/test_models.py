@@ -15,7 +15,6 @@ from fairseq.models import (
     MODEL_DATACLASS_REGISTRY,
 )
 from fairseq.sequence_generator import SequenceGenerator
-from test_output_layer import logits, scores
 from tools import LSTM, build, first_batch
 
 from fairseq_bnce.models import ffnn_lm, rnn_lm
@@ -98,18 +97,6 @@ def causal(request, lstm_task):
 
 
 TOKENS = torch.tensor([[2, 9, 7, 30, 12, 9, 41, 5], [2, 6, 6, 11, 8, 17, 20, 33]])
-
-
-def test_features_and_rows_give_the_models_logits(model, lstm_task):
-    sample = lstm_task.sample
-    layer = OutputLayer(model)
-    with torch.no_grad():
-        features = layer.features(model, sample["net_input"])
-        ours = scores(features, layer.full())
-        torch.testing.assert_close(ours, logits(model, sample), rtol=1e-5, atol=1e-5)
-        only = model(**sample["net_input"], features_only=True)[0]
-        assert torch.equal(features, only)
-        assert torch.equal(features, model.extract_features(sample["net_input"]["src_tokens"])[0])
 
 
 def reads(decoder, position, word):

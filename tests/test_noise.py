@@ -21,24 +21,14 @@ def normalised(counts):
     return counts.double() / counts.double().sum()
 
 
-def chi_squared(ids, probabilities):
-    """Pearson's statistic of drawn ids against the probabilities."""
+def fits(ids, probabilities):
+    """True if the draws may well come from the probabilities: Pearson's chi-squared test."""
     observed = torch.bincount(ids.flatten(), minlength=len(probabilities)).double()
     expected = probabilities * ids.numel()
     assert expected.min() > 5
-    return ((observed - expected) ** 2 / expected).sum().item()
-
-
-def chi_squared_limit(freedom):
-    """The statistic's 1 - 1e-4 quantile by Wilson & Hilferty's cube-root formula (1931)."""
-    normal_quantile = 3.719016
-    spread = 2 / (9 * freedom)
-    return freedom * (1 - spread + normal_quantile * math.sqrt(spread)) ** 3
-
-
-def fits(ids, probabilities):
-    """True if the draws may well come from the probabilities."""
-    return chi_squared(ids, probabilities) < chi_squared_limit(len(probabilities) - 1)
+    statistic = ((observed - expected) ** 2 / expected).sum()
+    freedom = torch.tensor(len(probabilities) - 1.0)
+    return torch.special.gammaincc(freedom / 2, statistic / 2) > 1e-4
 
 
 def seeded(seed):

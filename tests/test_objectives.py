@@ -8,7 +8,7 @@ from functools import partial
 
 import pytest
 import torch
-from criteria import make, prepared, set_log_z, with_targets
+from criteria import PAD, make, prepared, set_log_z, with_targets
 from tools import LSTM
 
 from fairseq_bnce import losses
@@ -43,15 +43,11 @@ def recorded(criterion):
     ],
 )
 def test_noise_is_of_the_flags(name, kind, corpus):
+    """Draws, too, are from the distribution that the loss takes them to be from."""
     noise = make(corpus, name)[0].noise
     want = kind(training_target_counts(noise._task)).log_q
     assert torch.equal(noise.distribution.log_q, want)
     assert not torch.allclose(want, noise.unigram.log_q, atol=0.1)
-
-
-@pytest.mark.parametrize("name", ["bnce with draws", "shared_nce", "sampled_softmax"])
-def test_draws_are_from_the_distribution_that_the_loss_takes(name, corpus):
-    noise = make(corpus, name)[0].noise
     torch.manual_seed(1)
     ids = noise.sample(torch.device("cpu"), 50_000)
     share = torch.bincount(ids, minlength=64) / len(ids)
@@ -78,15 +74,19 @@ def test_targets_and_draws_are_scored_as_their_mixture(objective, in_batch, corp
 
 
 def test_every_tokens_loss_is_that_of_its_time_step(corpus):
+    """Whether the batch has padding or not."""
     criterion, model, sample = make(corpus, "bnce by time step")
-    batch = prepared(criterion, model, sample)
-    got, log_q = criterion.objective(batch, "none"), criterion.noise.unigram.log_q
-    for number in batch.time_steps.unique():
-        here = batch.time_steps == number
-        if here.sum() > 1:
-            inputs = (batch.features[here], batch.target[here], *batch.layer.full(), log_q)
-            want = losses.batch_nce_loss(*inputs, reduction="none")
-            torch.testing.assert_close(got[here], want, rtol=1e-4, atol=1e-4)
+    for kept in (sample, with_targets(sample, 21)):
+        batch, is_word = prepared(criterion, model, kept), kept["target"].ne(PAD)
+        assert torch.equal(batch.target, kept["target"][is_word])
+        got, log_q = criterion.objective(batch, "none"), criterion.noise.unigram.log_q
+        steps = is_word.nonzero()[:, 1]
+        for number in steps.unique():
+            here = steps == number
+            if here.sum() > 1:
+                inputs = (batch.features[here], batch.target[here], *batch.layer.full(), log_q)
+                want = losses.batch_nce_loss(*inputs, reduction="none")
+                torch.testing.assert_close(got[here], want, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -144,12 +144,15 @@ def test_groups_of_the_regularised_loss(corpus):
     assert got == pytest.approx(want, rel=1e-5) and want != pytest.approx(other, rel=1e-2)
 
 
-@pytest.mark.parametrize("squash", [False, True])
-@pytest.mark.parametrize("rate", ["1", "0.999"])  # a share of 0.999 is all contexts of the batch
-def test_the_penalty_is_weighted_and_of_squashed_scores(rate, squash, corpus):
+# A share of 0.999 is all contexts of the batch.
+PENALISED = [("self_norm_softmax", rate, squash) for rate in ("1", "0.999") for squash in (0, 1)]
+
+
+@pytest.mark.parametrize("name, rate, squash", [*PENALISED, ("nce_regularized", "1", 0)])
+def test_the_penalty_is_weighted_and_of_squashed_scores(name, rate, squash, corpus):
     flags = [*LSTM, "--self-norm-alpha", "0.3", "--self-norm-rate", rate]
     flags += ["--score-squashing"] if squash else []
-    criterion, model, sample = make(corpus, "self_norm_softmax weighted", *flags)
+    criterion, model, sample = make(corpus, f"{name} weighted", *flags)
     set_log_z(criterion, 2.0)
     with torch.no_grad():
         model.decoder.fc_out.weight.mul_(30)
@@ -157,7 +160,12 @@ def test_the_penalty_is_weighted_and_of_squashed_scores(rate, squash, corpus):
     scores = torch.nn.functional.linear(batch.features, *batch.layer.full()).double()
     scores = 10 * torch.tanh(scores / 5) if squash else scores
     log_z, own = scores.logsumexp(1), scores.gather(1, batch.target[:, None])[:, 0]
-    want = (log_z if rate == "1" else 2.0) - own + 0.3 * (log_z - 2.0) ** 2
+    want = (log_z if rate == "1" else 2.0) - own
+    if name == "nce_regularized":
+        log_q = criterion.noise.unigram.log_q
+        inputs = (batch.features, batch.target, *batch.layer.full(), log_q)
+        want = losses.batch_nce_loss(*inputs, log_z=2.0, reduction="none")
+    want = want + 0.3 * (log_z - 2.0) ** 2
     got = criterion.objective(batch, "none").double()
     torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-4)
     parameters = list(model.parameters())

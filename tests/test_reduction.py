@@ -193,18 +193,6 @@ def test_diagnose_measures_how_close(softmax, calibrated, corpus, tmp_path, capf
     assert got == pytest.approx(want, abs=0.01)
 
 
-def test_the_command_prints_before_and_after(softmax, corpus, tmp_path, capfd):
-    path = tmp_path / "model.pt"
-    path.write_bytes(softmax.read_bytes())
-    arguments = ["--data", corpus, "--worst", "0", "--calibrate", "reduced-partition"]
-    assert call_command("diagnose", "--path", path, *arguments, softmax.with_name("text")) == 0
-    before, after = capfd.readouterr().out.split("\n\n")
-    assert before.startswith("before") and after.startswith("after") and "16 rows" in after
-    assert "\nsigma_z (nats) " in before and "\nsigma_z (nats) " in after
-    state = checkpoints.read(str(tmp_path / "model.calibrated.pt"))["task_state"]
-    assert "reduced_partition" in state
-
-
 def test_no_more_is_read_than_is_fitted_to(softmax, corpus, tmp_path, capfd, monkeypatch):
     """A text may be all that the model was trained on: exact normalisers of it take hours.
 
@@ -236,16 +224,6 @@ def test_training_goes_on_without(calibrated, corpus, tmp_path):
         train(corpus, tmp_path / name, *flags, "--criterion", name, *more)
         state = checkpoints.read(str(tmp_path / name / "checkpoint_last.pt"))["task_state"]
         assert "reduced_partition" not in state and ("log_z" in state) == (name == "bnce")
-
-
-@pytest.mark.parametrize("rows, named", [("16", "contexts: required at least 160"), ("65", "rows")])
-def test_what_cannot_be_fitted(rows, named, softmax, corpus, tmp_path, capfd):
-    """Too little text, or fewer words than rows."""
-    write_lines(tmp_path / "text", LINES[:3])
-    flags = ["--data", corpus, "--offset", rows, "--calibrate", tmp_path / "new.pt"]
-    assert call_command("diagnose", "--path", softmax, *flags, tmp_path / "text") == 2
-    assert f"--reduced-partition: {named}" in capfd.readouterr().err
-    assert not (tmp_path / "new.pt").exists()
 
 
 def test_the_shift_of_rows_is_the_mean_of_what_they_leave(monkeypatch, made):

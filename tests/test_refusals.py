@@ -18,9 +18,20 @@ def copy(corpus, tmp_path):
     return shutil.copytree(corpus, tmp_path / "data")
 
 
-def test_an_architecture_that_knows_of_no_output_dictionary(corpus, tmp_path):
-    output = refused(corpus, tmp_path, *BNCE, "--output-dictionary-size", "30")
-    assert "--output-dictionary-size: required" in output
+STATEFUL = ["--arch", "rnn_lm", "--decoder-embed-dim", "16", "--stateful"]
+
+
+@pytest.mark.parametrize(
+    "flags, named",
+    [
+        ([*LSTM, "--output-dictionary-size", "30"], "--output-dictionary-size: required"),
+        ([*LSTM, "--stateful"], "--stateful: required"),
+        ([*STATEFUL, "--sample-break-mode", "eos"], "--sample-break-mode: required"),
+        ([*STATEFUL, "--batch-size", "500"], "--batch-size"),
+    ],
+)
+def test_models_that_have_no_such_way(flags, named, corpus, tmp_path):
+    assert named in refused(corpus, tmp_path, *flags, "--criterion", "bnce")
 
 
 def test_missing_data(corpus, tmp_path):
@@ -35,11 +46,14 @@ def test_missing_data(corpus, tmp_path):
         assert re.search(rf"required.*{split}.*got none|{split}.idx: required.*got none", output)
 
 
-@pytest.mark.parametrize("part", ["train.bin", "valid.bin", "valid.idx"])
-def test_damaged_data(part, corpus, tmp_path):
+DAMAGE = [("train.bin", 100), ("train.bin", None), ("train.idx", 0), ("valid.bin", 0)]
+
+
+@pytest.mark.parametrize("part, size", [*DAMAGE, ("valid.idx", 100)])
+def test_damaged_or_missing_files(part, size, corpus, tmp_path):
     data = copy(corpus, tmp_path)
     path = data / part
-    path.write_bytes(path.read_bytes()[:100])
+    path.unlink() if size is None else path.write_bytes(path.read_bytes()[:size])
     assert f"{part[:-3]}idx: required" in refused(data, tmp_path, *BNCE)
 
 

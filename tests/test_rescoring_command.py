@@ -112,14 +112,6 @@ def test_standard_input(rescore, nbest, stdin):
     assert rescore() == (0, want, "")
 
 
-def test_words_are_made_of_hypotheses_as_of_text(rescore, nbest, scorer):
-    write_lines(nbest, ["0 ||| W1 W2, w3 ||| TM= 1 ||| 1"])
-    _, lines, _ = rescore(nbest, "--lowercase")
-    np.testing.assert_allclose(scores(lines), scorer.score(["w1 w2, w3"]), atol=2e-6)
-    _, lines, _ = rescore(nbest, "--lowercase", "--tokenize", "en")
-    np.testing.assert_allclose(scores(lines), scorer.score(["w1 w2 , w3"]), atol=2e-6)
-
-
 def test_no_lists_at_all(rescore, nbest):
     nbest.write_bytes(b"")
     assert rescore(nbest) == (0, [], "")
@@ -294,14 +286,6 @@ def test_weights_sort_the_lists_and_replace_the_score(rescore, nbest, tmp_path):
         "1 |||  ||| TM= -3 ||| 1.5 ||| 0-0",
     ]
     assert best.read_text() == "w1 oov w3\n\n"
-
-
-def test_lists_of_unknown_words_are_told_of(rescore, tmp_path):
-    """Upper-case lists, say, for a model of lower case."""
-    write_lines(tmp_path / "nbest", ["0 ||| W1 W2 w3 ||| TM= 1 ||| 1", "0 ||| W1 ||| TM= 1 ||| 1"])
-    status, lines, errors = rescore(tmp_path / "nbest")
-    assert status == 0 and len(lines) == 2
-    assert "3 of 4 words (75%) are out of the vocabulary; are they cut and cased as" in errors
 
 
 def test_tuning_reports_what_sacrebleu_says(rescore, tmp_path):

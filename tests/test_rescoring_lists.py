@@ -252,15 +252,6 @@ def test_weights_of_a_command_and_of_a_file(tmp_path):
     assert weights.read_weights(str(tmp_path / "w")) == want
 
 
-def test_features_as_columns_and_back():
-    first = lists.NBest("0", [parse("0 ||| a ||| x= 1 2 ||| 3"), parse("0 ||| b ||| s=4 ||| 5")])
-    space = weights.Space(["score", "x", "s"], first)
-    np.testing.assert_array_equal(space.matrix(first), [[3, 1, 2, 0], [5, 0, 0, 4]])
-    vector = space.vector({"x": (0.5, 0.25), "score": (1.0,)})
-    np.testing.assert_array_equal(vector, [1, 0.5, 0.25, 0])
-    assert space.weights(vector) == {"score": (1.0,), "x": (0.5, 0.25), "s": (0.0,)}
-
-
 def test_ranking_keeps_the_order_of_equals():
     matrix = np.array([[1.0, 0], [2, 0], [0, 1], [2, 0]])
     order, totals = weights.ranking(matrix, np.array([1.0, 2.0]))

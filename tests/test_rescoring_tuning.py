@@ -91,33 +91,6 @@ def decoded(lists, weights):
     return total
 
 
-def crossings(lists, weights, direction):
-    """Every γ where any two lines of one list cross: all places where a choice may change."""
-    a, b = lists.features @ weights, lists.features @ direction
-    ends = [*lists.starts[1:], len(a)]
-    found = [
-        (a[i] - a[j]) / (b[j] - b[i])
-        for start, end in zip(lists.starts, ends)
-        for i in range(start, end)
-        for j in range(start, i)
-        if b[i] != b[j]
-    ]
-    return sorted(found)
-
-
-@pytest.mark.parametrize("sign", [1, -1])
-@pytest.mark.parametrize("seed", range(6))
-def test_the_best_step_is_that_of_brute_force(seed, sign):
-    lists, measure = problem(seed), Hits(sign)
-    weights, direction = np.random.default_rng(100 + seed).normal(size=(2, 3))
-    edges = crossings(lists, weights, direction)
-    points = [edges[0] - 1, edges[-1] + 1] + [(x + y) / 2 for x, y in zip(edges, edges[1:])]
-    values = [measure.value(decoded(lists, weights + x * direction)) for x in points]
-    step = best_step(lists, weights, direction, measure)
-    there = measure.value(decoded(lists, weights + step * direction))
-    assert there == pytest.approx(max(values) if sign > 0 else min(values), abs=1e-15)
-
-
 @pytest.mark.parametrize("seed", range(4))
 def test_the_surface_is_exact_on_every_interval(seed):
     """Features are whole numbers: some lines are the same, and several cross in one point."""

@@ -50,23 +50,6 @@ def test_exact_scores_are_never_above_0(made):
     assert min(ends) > -1e-4 and max(ends) <= 0
 
 
-def test_both_kinds_share_a_model(made):
-    plain = made("lstm_lm")
-    exact = plain.with_exact(True)
-    assert (plain.exact, exact.exact, exact.with_exact(False).exact) == (False, True, False)
-    assert exact._reader is plain._reader
-    np.testing.assert_array_equal(exact.with_exact(False).score(LINES), plain.score(LINES))
-    assert np.abs(exact.score(LINES) - plain.score(LINES)).min() > 1e-4
-
-
-def test_shift(made):
-    none, half, own = (made("lstm_lm", shift=s) for s in ("none", 0.5, "checkpoint"))
-    lengths = np.array([len(line.split()) + 1 for line in LINES])
-    np.testing.assert_allclose(none.score(LINES) - half.score(LINES), 0.5 * lengths, atol=1e-5)
-    assert own.shift != 0
-    np.testing.assert_allclose(none.score(LINES) - own.score(LINES), own.shift * lengths, atol=1e-5)
-
-
 @pytest.mark.parametrize("name", CARRIED)
 def test_long_lines_and_documents_of_models_without_positions(name, made, language_model):
     """Read in parts of 1024, or the lines of a document for themselves: as if at once."""
@@ -105,17 +88,6 @@ def test_a_document_does_not_depend_on_when_its_lines_come(name, made):
     assert abs(alone - [score.total for score in at_once[1:]]).max() > 0.01
 
 
-@pytest.mark.parametrize("name", ["rnn_lm", *modern("transformer_lm", "lbl_lm")])
-def test_halves(name, made):
-    lines = zipf_lines(20, seed=10)
-    full, half = made(name, exact=True), made(name, exact=True, dtype=torch.bfloat16)
-    got, want = half.score(lines), full.score(lines)
-    np.testing.assert_allclose(got, want, rtol=0.02)
-    assert not np.array_equal(got, want)
-    # In bfloat16 a total would be a multiple of 1/8 or more.
-    assert (got * 8 % 1).any()
-
-
 def test_the_word_pad_is_no_padding(made):
     for name in ("transformer_lm", "lbl_lm"):
         scorer = made(name)
@@ -145,13 +117,6 @@ def test_lines_and_words_that_are_no_strings(method, lines, made):
     """A file that was opened for bytes: each of its words would be one that the model lacks."""
     with pytest.raises(ScoringError):
         getattr(made("rnn_lm"), method)(lines)
-
-
-def test_what_a_scorer_says_of_itself(made):
-    scorer = made("transformer_lm", exact=True)
-    said = ("TransformerLanguageModel", f"{len(scorer.dictionary)} words", "'cpu'", "exact=True")
-    assert all(part in repr(scorer) for part in said)
-    assert "exact=False" in repr(scorer.with_exact(False))
 
 
 def test_a_carried_text_has_the_start_that_bos_adds(language_model):

@@ -11,9 +11,8 @@ from checkpoint_edits import CONTAINERS, edited, set_options
 from fairseq import checkpoint_utils
 from fairseq.data import Dictionary
 from fairseq.logging import meters
-from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_DATACLASS_REGISTRY, MODEL_REGISTRY
 from scoring_models import FLAGS
-from tools import call_command, slow, train, write_lines
+from tools import slow, train, write_lines
 
 from fairseq_bnce import Scorer, checkpoints
 from fairseq_bnce.checkpoints import allowed, reading
@@ -130,29 +129,6 @@ def test_files_that_hold_no_model(kind, any_torch, tmp_path):
     assert str(tmp_path / "some.pt") in said
     assert "weights_only" not in said  # torch's advice to switch its check off
     assert kind not in ("nothing", "a folder") or "plain data" not in said
-
-
-def test_an_architecture_of_a_user_dir(corpus, language_model, tmp_path, capfd):
-    edited(language_model("rnn_lm"), tmp_path / "elsewhere.pt", named("model", "user_dir_lm"))
-    (tmp_path / "user_dir").mkdir()
-    (tmp_path / "user_dir" / "__init__.py").write_text(
-        "from fairseq.models import register_model\n"
-        "from fairseq_bnce.models.rnn_lm import RecurrentConfig, RecurrentModel\n"
-        "@register_model('user_dir_lm', dataclass=RecurrentConfig)\n"
-        "class UserDirModel(RecurrentModel): pass\n"
-    )
-    (tmp_path / "text").write_text("w1 w2\n")
-    called = ["score", "--path", tmp_path / "elsewhere.pt", "--data", corpus]
-    for flags, status in (([], 2), (["--user-dir", tmp_path / "none"], 2)):
-        assert call_command(*called, *flags, tmp_path / "text") == status
-    assert str(tmp_path / "none") in capfd.readouterr().err
-    want = Scorer.from_checkpoint(language_model("rnn_lm")).score(["w1 w2"])[0]
-    try:
-        assert call_command(*called, "--user-dir", tmp_path / "user_dir", tmp_path / "text") == 0
-    finally:
-        for registry in (MODEL_REGISTRY, MODEL_DATACLASS_REGISTRY, ARCH_MODEL_REGISTRY):
-            registry.pop("user_dir_lm", None)
-    assert float(capfd.readouterr().out.split()[0]) == pytest.approx(want, abs=1e-5)
 
 
 def test_where_the_dictionary_is_looked_for(corpus, language_model, tmp_path):

@@ -7,8 +7,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from fairseq import checkpoint_utils
-from tools import LSTM, build, evaluate, loss_bits, resumed, slow, train
-from two_ranks import results, trained_on_ranks
+from tools import build, evaluate, loss_bits, train
 
 from fairseq_bnce.tasks.streams import CarriedState, stream_batches
 
@@ -113,32 +112,6 @@ def test_scored_as_one_text(corpus, checkpoint):
 
 
 @pytest.mark.parametrize(
-    "flags, updates", [(["--update-freq", "3"], (10, 12)), *slow(([], (25, 32)))]
-)
-def test_resumed_run_repeats_the_uninterrupted_one(flags, updates, corpus, tmp_path):
-    """The checkpoint in the midst of an epoch holds the state; validation does not disturb it."""
-    flags = [*STATEFUL, "--save-interval-updates", "5", "--max-epoch", "3", *flags]
-    resumed(corpus, tmp_path, *flags, after=updates[0], until=updates[1])
-    (middle,) = (tmp_path / "parts").glob(f"checkpoint_*_{updates[0]}.pt")
-    middle = torch.load(middle, weights_only=False)
-    (state,) = middle["extra_state"]["train_iterator"]["carried_state"]
-    assert [part.shape for part in state] == [(1, 8, 16)] * 2 and state[0].abs().max() > 0
-
-
-@pytest.mark.parametrize(
-    "flags, message",
-    [
-        ([*LSTM, "--stateful"], "--stateful: required"),
-        ([*RNN, "--stateful", "--sample-break-mode", "eos"], "--sample-break-mode: required"),
-        ([*RNN, "--stateful", "--batch-size", "500"], "--batch-size"),
-    ],
-)
-def test_refused(flags, message, corpus, tmp_path):
-    output = train(corpus, tmp_path, *flags, "--criterion", "bnce", check=False)
-    assert message in re.sub(r"\s+", " ", output)
-
-
-@pytest.mark.parametrize(
     "limits, streams",
     [({"max_tokens": 95}, 5), ({"max_tokens": 95, "max_sentences": 3}, 3), ({"max_tokens": 16}, 1)],
 )
@@ -197,19 +170,6 @@ def test_dummy_batch_leaves_no_trace(corpus):
         task.train_step(broken, **step, ignore_grad=True)
     assert_carried(model.decoder, want)
     assert [part.shape for part in iterator.state_dict()["carried_state"][0]] == [(1, 4, 16)] * 2
-
-
-def test_ranks_with_uneven_numbers_of_batches(corpus, tmp_path):
-    """Validation with a larger batch in mid-epoch, then a dummy batch on rank 1."""
-    block = ["--tokens-per-sample", "10"]
-    _, _, dataset = stateful(corpus, *block)
-    batches = stream_batches(len(dataset), 4, 2)
-    assert batches[-1] == []
-    flags = [*STATEFUL, *block, "--batch-size", "4", "--batch-size-valid", "6"]
-    flags += ["--validate-interval-updates", str(len(batches) // 2 - 1)]
-    trained_on_ranks(corpus, tmp_path, *flags, "--max-epoch", "1")
-    first, second = (result["parameters"] for result in results(tmp_path))
-    assert all(torch.equal(second[name], value) for name, value in first.items())
 
 
 def test_no_state_is_carried_where_no_streams_are_read(checkpoint):

@@ -26,9 +26,10 @@ COMPRESSED = (gzip, bz2, lzma)
 @pytest.mark.parametrize("kind", COMPRESSED)
 def test_a_compressed_file_is_read_as_its_text(kind, tmp_path):
     path = tmp_path / "a.txt"
-    path.write_bytes(kind.compress(b"one two\r\nthree\n"))
-    text = TextLines([str(path)])
-    assert list(text) == ["one two", "three"] and text.total_bytes == os.path.getsize(path)
+    path.write_bytes(kind.compress(b"one two\r\nthree"))
+    text = TextLines([str(path)] * 2)  # a last line may lack its end
+    assert list(text) == ["one two", "three"] * 2
+    assert text.total_bytes == 2 * os.path.getsize(path)
     assert [line.text for line in numbered_lines(str(path))] == ["one two\r", "three"]
 
 
@@ -54,13 +55,6 @@ def test_files_that_are_no_whole_text_in_utf8_are_refused(kind, tmp_path):
     for lines in (found, numbered_lines(str(tmp_path / "bad"))):
         with pytest.raises(InputError, match="bad"):
             list(lines)
-
-
-def test_files_that_cannot_be_opened(tmp_path):
-    for open_it in (Output, lambda path: TextLines([path])):
-        for path in (str(tmp_path), str(tmp_path / "none" / "file")):
-            with pytest.raises(InputError):
-                open_it(path)
 
 
 # ---------------------------------------------------------------- words

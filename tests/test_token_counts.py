@@ -111,15 +111,3 @@ def test_targets_of_all_files_and_folders_are_counted(flags, corpus, tmp_path):
     task.load_dataset("train", epoch=1, combine=True)
     with pytest.raises(InputError, match="b/train.bin"):
         task.load_dataset("train", epoch=2, combine=True)
-
-
-@pytest.mark.parametrize("part", ["idx", "bin"])
-@pytest.mark.parametrize("size", [0, 500, None])
-def test_damaged_or_missing_files_are_named(part, size, data):
-    dictionary, path = Dictionary.load(str(data / "dict.txt")), data / f"train.{part}"
-    if size is None:
-        path.unlink()
-    else:
-        path.write_bytes(path.read_bytes()[:size])
-    with pytest.raises(InputError, match=f"train.{part}"):
-        count_tokens(str(data / "train"), dictionary)

@@ -8,8 +8,12 @@ import re
 import numpy as np
 import pytest
 import torch
+from criteria import FLAGS
+from scoring_models import BANDS
+from test_streams import STATEFUL
 from tools import (
     LSTM,
+    PLUGIN,
     TIED_TRANSFORMER,
     binarise,
     build,
@@ -18,33 +22,26 @@ from tools import (
     parameters,
     perplexity,
     resumed,
+    run,
     slow,
     train,
     valid_stats,
-    validate,
     write_lines,
 )
 
 from fairseq_bnce import Scorer
+from fairseq_bnce.scoring import ScoringError
 
-CRITERIA = {
-    "bnce": [],
-    "shared_nce": ["--noise-samples", "30"],
-    "sampled_bce": ["--noise-samples", "30"],
-    "nce": ["--noise-samples", "20"],
-    "sampled_softmax": ["--noise-samples", "30"],
-    "self_norm_softmax": ["--score-squashing"],
-    "nce_regularized": ["--nce-base", "shared_nce", "--self-norm-rate", "0.5"],
-}
 # A decoder without an output bias starts at log Z_c = log V, 4.2 here.
 ARCHITECTURES = {"lstm_lm": LSTM, "transformer_lm tied": [*TIED_TRANSFORMER, "--log-z", "4"]}
+ARCHITECTURES["bands"] = [*BANDS, "--log-z", "4"]
 
 
 def test_every_registered_criterion_is_in_this_table():
     from fairseq.criterions import CRITERION_REGISTRY
 
     ours = {n for n, c in CRITERION_REGISTRY.items() if "fairseq_bnce" in c.__module__}
-    assert ours == set(CRITERIA)
+    assert ours == {name.split()[0] for name in FLAGS}
 
 
 @pytest.fixture(scope="module")
@@ -57,15 +54,17 @@ def trained(corpus, tmp_path_factory):
         if key not in done:
             folder = tmp_path_factory.mktemp("run")
             flags = [*ARCHITECTURES[architecture], "--criterion", criterion]
-            output = train(corpus, folder, *flags, *CRITERIA[criterion])
+            output = train(corpus, folder, *flags, *FLAGS[criterion])
             done[key] = folder / "checkpoint_last.pt", output
         return done[key]
 
     return make
 
 
-# Each criterion with one architecture, and one with the other.
-TRAINED = [(name, "lstm_lm") for name in CRITERIA] + [("bnce", "transformer_lm tied")]
+# Each criterion with one architecture, and one with the others.
+CRITERIA = [name for name in FLAGS if " " not in name]
+TRAINED = [(name, "lstm_lm") for name in CRITERIA]
+TRAINED += [("bnce", "transformer_lm tied"), ("bnce", "bands")]
 TRAINED += slow(*((name, "transformer_lm tied") for name in CRITERIA if name != "bnce"))
 
 
@@ -75,7 +74,8 @@ def test_train_validate_and_evaluate_both_ways(criterion, architecture, corpus, 
     stats = valid_stats(output)
     state = torch.load(checkpoint, weights_only=False)["task_state"]
     log_z = 0 if architecture == "lstm_lm" else 4
-    assert state.get("log_z") == (None if criterion == "sampled_softmax" else log_z)
+    want = None if criterion == "sampled_softmax" else log_z
+    assert (state.get("log_z") == want) == ("--learn-log-z" not in FLAGS[criterion])
     assert state["mu_z"] == pytest.approx(stats["mu_z"], abs=1e-4)
     assert state["sigma_z"] == pytest.approx(stats["sigma_z"], abs=1e-4)
     assert stats["ppl"] == pytest.approx(2 ** stats["loss"], rel=2e-3)
@@ -95,7 +95,13 @@ def test_train_validate_and_evaluate_both_ways(criterion, architecture, corpus, 
 
 def validated(corpus, checkpoint, overrides="{}"):
     """The numbers that fairseq-validate prints, by name."""
-    last = validate(corpus, checkpoint, "--model-overrides", overrides).splitlines()[-1]
+    output = run(
+        *["fairseq_cli.validate", corpus, "--user-dir", PLUGIN, "--path", checkpoint, "--cpu"],
+        *["--task", "language_modeling", "--valid-subset", "valid", "--no-progress-bar"],
+        *["--batch-size", "8", "--required-batch-size-multiple", "1", "--num-workers", "0"],
+        *["--tokens-per-sample", "16", "--model-overrides", overrides],
+    )
+    last = output.splitlines()[-1]
     return {name: float(value) for name, value in re.findall(r"\| (\w+) ([-\d.]+)", last)}
 
 
@@ -108,11 +114,13 @@ def test_fairseq_validate_repeats_the_validation(criterion, corpus, trained):
 
 @pytest.mark.parametrize("architecture", ["lstm_lm", *slow("transformer_lm tied")])
 def test_stock_fairseq_reads_the_checkpoint(architecture, corpus, trained):
+    """--softmax-batch hands the targets over in parts."""
     checkpoint, _ = trained("bnce", architecture)
-    ours = evaluate(corpus, checkpoint)
     stock = evaluate(corpus, checkpoint, plugin=False)
     assert "fairseq_bnce" not in stock
-    assert loss_bits(stock) == pytest.approx(loss_bits(ours), abs=1e-4)
+    for flags in ([], ["--softmax-batch", "7"]):
+        ours = evaluate(corpus, checkpoint, *flags)
+        assert loss_bits(stock) == pytest.approx(loss_bits(ours), abs=1e-4)
 
 
 def test_blocks_longer_than_the_model_takes_are_cut_not_skipped(corpus, trained):
@@ -165,6 +173,14 @@ def test_cross_entropy_checkpoint_says_that_it_is_not_self_normalised(corpus, cr
     assert "not self-normalised" in scored
     nats = (loss_bits(shifted) - loss_bits(scored)) * math.log(2)
     assert nats == pytest.approx(1, abs=2e-4)
+    with pytest.raises(ScoringError):
+        Scorer.from_checkpoint(checkpoint)
+    lines = (corpus.parent / "valid.txt").read_text().splitlines()
+    sentences = ["--sample-break-mode", "eos", "--unnormalized", "--log-z-shift", "4"]
+    scored = Scorer.from_checkpoint(checkpoint, shift=4.0).perplexity(lines)
+    assert math.log2(scored) == pytest.approx(
+        loss_bits(evaluate(corpus, checkpoint, *sentences)), abs=2e-4
+    )
     stock = evaluate(corpus, checkpoint, plugin=False)
     assert loss_bits(evaluate(corpus, checkpoint)) == pytest.approx(loss_bits(stock), abs=1e-4)
 
@@ -185,21 +201,34 @@ def results(output):
     return [{k: v for k, v in one.items() if k.rsplit("_", 1)[-1] in names} for one in lines]
 
 
-SHARED = [*LSTM, "--criterion", "shared_nce", *CRITERIA["shared_nce"], "--dropout", "0.2"]
-REGULARIZED = ["--criterion", "nce_regularized", *CRITERIA["nce_regularized"]]
+SHARED = [*LSTM, "--criterion", "shared_nce", *FLAGS["shared_nce"], "--dropout", "0.2"]
+REGULARIZED = ["--criterion", "nce_regularized", *FLAGS["nce_regularized"]]
 ROW_SPARSE = [*TIED_TRANSFORMER, "--criterion", "bnce", "--row-sparse", "--log-z", "4"]
 ROW_SPARSE += ["--lr", "0.01", "--noise-samples", "3", "--clip-norm", "0.1", "--optimizer"]
+# Tied, an LSTM has no output bias; a transformer's biases that do nothing differ by 1e-27.
+MEASURED = [*LSTM, "--share-decoder-input-output-embed", "--criterion", "bnce", "--dropout", "0.2"]
+RESUMED = {"shared": SHARED, "row-sparse": [*ROW_SPARSE, "lazy_adam", "--learn-log-z"]}
+RESUMED["stateful"] = [*STATEFUL, "--update-freq", "3"]
+RESUMED["measured"] = [*MEASURED, "--update-freq", "2"]
+RESUMED_SLOWLY = {"regularized": [*SHARED, *REGULARIZED], "learned": [*MEASURED, "--learn-log-z"]}
+RESUMED_SLOWLY["row-sparse rowwise"] = [*ROW_SPARSE, "rowwise_adagrad"]
 
 
-@pytest.mark.parametrize(
-    "flags",
-    [SHARED, [*ROW_SPARSE, "lazy_adam"], *slow([*SHARED, *REGULARIZED])]
-    + slow([*ROW_SPARSE, "rowwise_adagrad"]),
-)
-def test_resumed_run_repeats_the_uninterrupted_one(flags, corpus, tmp_path):
-    flags = [*flags, "--save-interval-updates", "5", "--max-epoch", "2"]
+@pytest.mark.parametrize("name", [*RESUMED, *slow(*RESUMED_SLOWLY)])
+def test_resumed_run_repeats_the_uninterrupted_one(name, corpus, tmp_path):
+    """Its log Z, shift and, in the midst of an epoch, recurrent state go on, too."""
+    flags = {**RESUMED, **RESUMED_SLOWLY}[name]
+    flags = [*flags, "--save-interval-updates", "5", "--max-epoch", "3"]
     whole, parts = resumed(corpus, tmp_path, *flags, after=5, until=12)
     assert valid_stats(parts)["loss"] == valid_stats(whole)["loss"]
+    folders = tmp_path / "whole", tmp_path / "parts"
+    checkpoint, other = (folder / "checkpoint_last.pt" for folder in folders)
+    state, again = (torch.load(c, weights_only=False)["task_state"] for c in (checkpoint, other))
+    assert state == again
+    # fairseq-validate, too, knows a log Z that was measured or learned.
+    assert name != "measured" or state["log_z"] > 3
+    assert name != "row-sparse" or state["log_z"] != 4
+    assert validated(corpus, checkpoint)["mu_z"] == pytest.approx(state["mu_z"], abs=2e-4)
 
 
 @pytest.mark.modern
@@ -277,3 +306,17 @@ def test_initial_bias_makes_the_model_the_unigram_model(flags, corpus):
     bias = model.decoder.fc_out.bias
     scores = 10 * torch.tanh(bias / 5) if flags[1:] else bias
     torch.testing.assert_close(scores, q.log_q + 2, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("flags", [["medium"], []])
+def test_matmul_precision_of_training_and_eval_lm(flags, corpus, monkeypatch):
+    """torch's, in fairseq-train and eval-lm, and in nobody else's process."""
+    told, flag = [], ["--matmul-precision"] * len(flags)
+    monkeypatch.setattr(torch, "set_float32_matmul_precision", told.append)
+    _, task, model = build(corpus, *LSTM, "--criterion", "bnce", *flag, *flags)
+    task.load_dataset("valid")
+    assert told == []
+    task.begin_epoch(1, model)
+    assert told == flags
+    task.eval_lm_dataloader(task.dataset("valid"), max_tokens=100, max_positions=50)
+    assert told == flags * 2
