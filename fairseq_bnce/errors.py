@@ -3,8 +3,6 @@
 ``fairseq-bnce`` prints these errors without a traceback.
 """
 
-from __future__ import annotations
-
 import argparse
 from typing import Callable, Mapping, Sequence
 

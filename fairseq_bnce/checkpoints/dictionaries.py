@@ -5,8 +5,6 @@ folder may be gone later. So training keeps a copy of dict.txt beside its checkp
 state holds the full path of the folder and a digest of the words.
 """
 
-from __future__ import annotations
-
 import hashlib
 import io
 import logging

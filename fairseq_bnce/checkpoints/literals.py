@@ -4,8 +4,6 @@ fairseq keeps lists in strings, such as ``"[(512, 4)] * 2 + [(1024, 4)]"``, and 
 these strings while it builds a model. In a checkpoint from anywhere such a string may be a program.
 """
 
-from __future__ import annotations
-
 import ast
 import builtins
 import contextlib

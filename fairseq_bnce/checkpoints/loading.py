@@ -1,7 +1,5 @@
 """Build the model of a checkpoint, with the dictionary that fits the model."""
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import dataclasses

@@ -6,8 +6,6 @@ fairseq's checkpoints that way, or let TorchScript run: for these versions this 
 reader an unpickler that knows only the names of the same allow-list.
 """
 
-from __future__ import annotations
-
 import _compat_pickle
 import os
 import pickle

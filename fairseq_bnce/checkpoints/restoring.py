@@ -8,8 +8,6 @@ fairseq's commands load models by ``fairseq.checkpoint_utils.load_model_ensemble
 - ``fairseq-generate --lm-path`` also takes a model whose words are those of the target language.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple

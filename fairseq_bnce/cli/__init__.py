@@ -4,8 +4,6 @@ A sub-command is a module of this package with ``add_arguments(parser)`` and ``r
 module imports neither torch nor fairseq. Sub-commands that need them import them.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import decimal

@@ -13,8 +13,6 @@ With --answers it prints how many choices are right, with a 95 % interval
 fairseq's ensembles.
 """
 
-from __future__ import annotations
-
 import argparse
 import csv
 import json

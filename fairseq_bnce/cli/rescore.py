@@ -24,8 +24,6 @@ is a text, "utterance word word ...", and one of JSON lines {"id": 7, "text":
   fairseq-bnce rescore --path CKPT --weights w --best test.best test.nbest
 """
 
-from __future__ import annotations
-
 import argparse
 import logging
 import os

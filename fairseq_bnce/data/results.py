@@ -1,7 +1,5 @@
 """The folder that prepare-text and get-data make, and the report on it."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

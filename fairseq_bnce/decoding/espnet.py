@@ -1,7 +1,5 @@
 """For ESPnet's beam searches, ``BeamSearch`` and ``BatchBeamSearch``."""
 
-from __future__ import annotations
-
 from typing import Any, Iterable, List, Optional, Tuple
 
 import numpy as np

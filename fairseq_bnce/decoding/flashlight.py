@@ -1,7 +1,5 @@
 """For the decoders of flashlight-text, which torchaudio's ``ctc_decoder`` uses."""
 
-from __future__ import annotations
-
 import collections
 import functools
 from typing import Any, Deque, Dict, Iterable, Tuple

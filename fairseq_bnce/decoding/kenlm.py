@@ -4,8 +4,6 @@
 log10, as KenLM's are.
 """
 
-from __future__ import annotations
-
 import enum
 import functools
 import math

@@ -1,7 +1,5 @@
 """For pyctcdecode's ``BeamSearchDecoderCTC``."""
 
-from __future__ import annotations
-
 import math
 import sys
 from typing import Any, Iterable, Optional, Tuple

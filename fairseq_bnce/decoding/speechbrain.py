@@ -1,7 +1,5 @@
 """For SpeechBrain's ``RescorerBuilder``, which needs methods and a class name, no base class."""
 
-from __future__ import annotations
-
 from typing import Callable, List, Sequence
 
 import torch

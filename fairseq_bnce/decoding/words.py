@@ -1,7 +1,5 @@
 """A decoder's words, and their ids in the model."""
 
-from __future__ import annotations
-
 import logging
 from typing import Iterable
 

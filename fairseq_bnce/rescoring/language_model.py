@@ -4,8 +4,6 @@ The hypotheses of a list differ in a few words. Exact scores are computed word b
 hypotheses side by side, and hypotheses that begin alike are one until they differ.
 """
 
-from __future__ import annotations
-
 import itertools
 from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence
 

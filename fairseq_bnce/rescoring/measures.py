@@ -4,8 +4,6 @@
 Koehn 2004).
 """
 
-from __future__ import annotations
-
 from typing import Callable, List, Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Weights of features: lines ``name= 0.2 0.8`` in files, ``name=0.2 0.8,other=1`` in commands."""
 
-from __future__ import annotations
-
 import os
 from typing import Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 

@@ -1,7 +1,5 @@
 """How well a model normalises itself on a text: log Z_c, entropy and more, context by context."""
 
-from __future__ import annotations
-
 import math
 from typing import Dict, Iterable, Iterator, List, NamedTuple, Optional, Tuple
 

@@ -3,8 +3,6 @@
 A call of torch takes longer than the dot product itself, and each call would wait for a GPU.
 """
 
-from __future__ import annotations
-
 import math
 from bisect import bisect_right
 from typing import Any, Optional

@@ -3,8 +3,6 @@
 log Z is a constant, or is predicted for each context by a reduced partition function.
 """
 
-from __future__ import annotations
-
 import logging
 import math
 from typing import Dict, NamedTuple, Optional, Tuple, Union

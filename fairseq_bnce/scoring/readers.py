@@ -8,8 +8,6 @@ state, the last words of an n-gram model, or a transformer's keys and values. A 
 or a tuple or dict of contexts. The first dimension of each tensor is n.
 """
 
-from __future__ import annotations
-
 import itertools
 import logging
 import math

@@ -4,8 +4,6 @@ log Z_c = log sum_w exp m(w, c) depends only on the features. A function of the 
 rows, fitted to log Z_c on contexts of a text, is close to it and takes K / V of the work.
 """
 
-from __future__ import annotations
-
 from typing import Callable, Iterable, List, NamedTuple, Tuple
 
 import torch

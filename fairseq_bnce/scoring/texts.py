@@ -4,8 +4,6 @@ The words that are read are the text shifted by one, with </s> in front, as fair
 have it.
 """
 
-from __future__ import annotations
-
 from typing import Callable, Iterator
 
 import numpy as np

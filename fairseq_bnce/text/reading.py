@@ -4,8 +4,6 @@
 :func:`numbered_lines` keeps the bytes of lines, so that they can be written back unchanged.
 """
 
-from __future__ import annotations
-
 import bz2
 import codecs
 import contextlib

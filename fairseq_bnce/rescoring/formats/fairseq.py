@@ -5,8 +5,6 @@ Lines with more about a hypothesis follow it: ``D-id score text``, detokenised, 
 package adds the line ``F-id name= value``.
 """
 
-from __future__ import annotations
-
 import re
 from itertools import groupby
 from typing import Dict, Iterable, Iterator, List, Optional, Sequence, Tuple

@@ -4,8 +4,6 @@ Every number beside ``text`` is a feature, ``score`` the list's own total. Added
 of their own; other keys stay.
 """
 
-from __future__ import annotations
-
 import json
 from typing import Any, Dict, Iterable, Iterator, List, Optional, Sequence
 

@@ -5,8 +5,6 @@ Costs of the acoustic model and of language models are in separate files with th
 log-probabilities. Costs are read as features with the opposite sign, and written as costs.
 """
 
-from __future__ import annotations
-
 import re
 from itertools import zip_longest
 from typing import Dict, Iterable, Iterator, List, Optional, Sequence, Tuple

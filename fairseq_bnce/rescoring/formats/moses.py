@@ -7,8 +7,6 @@ Nematus has no features, ``id ||| hypothesis ||| score``, and appends scores whe
 lists are written with a field of features.
 """
 
-from __future__ import annotations
-
 import re
 from typing import Dict, Iterable, Iterator, List, Optional, Sequence
 

@@ -5,8 +5,6 @@ file, without the folder and the end of a compressed file. Output has the id at 
 each line. Of the formats with a header, ``NBestList1.0`` and ``NBestList2.0``, none is read.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from typing import Dict, Iterable, Iterator, Optional, Tuple
