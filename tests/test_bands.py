@@ -113,7 +113,7 @@ def test_partition_function_and_statistics_without_expanding(architecture, squas
         )
     ):
         torch.testing.assert_close(one, other, rtol=1e-6, atol=1e-8)
-    found = batch.layer.predictive_statistics(batch.features, squash=squash)
+    found = batch.layer.kind.predictive_statistics(batch.features, squash=squash)
     for name, one, other in zip(
         found._fields, found, losses.predictive_statistics(*inputs, squash=squash)
     ):
@@ -124,7 +124,7 @@ def test_partition_function_and_statistics_without_expanding(architecture, squas
     if not squash:  # a constant in all scores changes no entropy
         model.float()
         bias.data.add_(3000)
-        rounded = batch.layer.predictive_statistics(batch.features.float(), squash)
+        rounded = batch.layer.kind.predictive_statistics(batch.features.float(), squash)
         torch.testing.assert_close(rounded.entropy.double(), found.entropy, rtol=0, atol=1e-3)
 
 

@@ -39,8 +39,8 @@ def shrink_scores(layer: OutputLayer) -> None:
     With tied embeddings, random weights predict that words repeat themselves. A deep transformer
     unlearns this by making the features of all contexts equal, and stays there: equal features
     give a unigram model's scores. With a quarter of the gains of the last normalisation, training
-    avoids that state. Bands (start.py) get small rows instead; other layers with an output bias
-    do not change.
+    avoids that state. Bands (conversion.py) get small rows instead; other layers with an output
+    bias do not change.
     """
     layer.kind.shrink_scores(layer.decoder)
     norm = None if layer.bias is not None else _last_norm(layer.decoder)

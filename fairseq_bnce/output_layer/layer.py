@@ -116,6 +116,11 @@ class OutputLayer:
         kind: what the rows are made of.
         size: D, the size of the features.
         bias: the (V,) bias parameter, or None.
+        full: the kind's method that returns all rows, (V, D) and (V,): of bands, a new matrix.
+        rows: the kind's method that returns the rows of distinct words (U,). No work grows with V,
+            except for a dense gradient where the rows are not row-sparse.
+        parameters: the kind's method that returns the parameters of these rows, which can be
+            row-sparse.
 
     Raises:
         UnsupportedModelError: naming what was found and the remedy.
@@ -130,6 +135,8 @@ class OutputLayer:
             )
         self._slot, self._stand_in, self.kind = _locate(self.decoder)
         self.size, self.bias = self.kind.size, self.kind.bias
+        self.full, self.rows = self.kind.full, self.kind.rows
+        self.parameters = self.kind.word_parameters
 
     def __len__(self) -> int:
         return len(self.kind)
@@ -138,21 +145,6 @@ class OutputLayer:
     def device(self) -> torch.device:
         """Return where the rows are."""
         return self.parameters()[0].device
-
-    def full(self) -> Matrix:
-        """Return all rows, (V, D) and (V,): of bands, a new matrix of that size."""
-        return self.kind.full()
-
-    def rows(self, ids: Tensor) -> Words:
-        """Return the rows of the distinct words ``ids`` (U,).
-
-        No work grows with V, except for a dense gradient where the rows are not row-sparse.
-        """
-        return self.kind.rows(ids)
-
-    def parameters(self) -> List[nn.Parameter]:
-        """Return the parameters from which :meth:`rows` gathers words, which can be row-sparse."""
-        return self.kind.word_parameters()
 
     def target_scores(self, features: Tensor, target: Tensor, squash: bool = False) -> Tensor:
         """Compute m(w_i, i) (N,) after features (N, D), or (N, K) for K words after each context.
@@ -174,10 +166,6 @@ class OutputLayer:
             squash: whether scores are those of :func:`losses.squashed`.
         """
         return self.kind.log_partition(features, squash)
-
-    def predictive_statistics(self, features: Tensor, squash: bool = False) -> losses.Predictive:
-        """Compute log Z_c, entropy and likeliest word after features (N, D)."""
-        return self.kind.predictive_statistics(features, squash)
 
     def check_trained_here(self, flag: str) -> None:
         """Raise unless one of our criteria trained the layer, so that scores need no softmax.

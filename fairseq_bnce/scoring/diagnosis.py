@@ -52,7 +52,7 @@ def measuring(scorer: Scorer, contexts: Optional[Contexts] = None) -> Scorer:
     how, _ = normalisation.unnormalised(scorer._state, layer, squash)
 
     def measures(features: Tensor, targets: Tensor) -> Tensor:
-        found = layer.predictive_statistics(features, squash)
+        found = layer.kind.predictive_statistics(features, squash)
         if contexts is not None:
             contexts.add(features, found.log_partition)
         log_z = how.normalisers(layer, features)
