@@ -3,7 +3,6 @@
 ``reading`` reads a file and checks what it holds, by the list of ``allowed`` classes.
 ``dictionaries`` finds the dict.txt, and ``loading`` builds a model, for which fairseq may evaluate
 ``literals`` only. ``origin`` finds the checkpoint that a training continues from.
-``restoring`` makes fairseq's own commands load in the same way.
 """
 
 from fairseq_bnce.checkpoints.loading import Trained, load

@@ -1,15 +1,16 @@
-"""What the sub-commands share: flags, the model, its words, checks of outputs, and progress."""
+"""What the sub-commands share: flags, the models, their words, checks of outputs, and progress."""
 
 from __future__ import annotations
 
 import argparse
+import logging
 import math
 import os
 import sys
-from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, Mapping, Optional, TypeVar
+from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, Mapping, TypeVar
 
-from fairseq_bnce.errors import InputError, at_least
-from fairseq_bnce.text.reading import STDIN, file_errors
+from fairseq_bnce.errors import InputError, ScoringError, UnsupportedModelError, at_least
+from fairseq_bnce.text.reading import STDIN, TextLines, file_errors
 from fairseq_bnce.text.tokens import NFC, PUNCTUATION, check_language
 from fairseq_bnce.text.training_text import NONE, SACREMOSES, ModelWords, TrainingText
 from fairseq_bnce.text.writing import is_special, part_of
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
     from fairseq_bnce.scoring.language_model import LanguageModel
 
+logger = logging.getLogger(__name__)
 Item = TypeVar("Item")
 Flags = argparse._ActionsContainer  # a parser or a group of its flags
 
@@ -44,7 +46,7 @@ def add_model_flags(
 
     Args:
         parser: of a sub-command.
-        has_exact: whether to add --exact and --log-z-shift.
+        has_exact: whether to add --exact, --log-z-shift and the flags of a mixture.
         is_required: whether --path is required.
     """
     add = flag_adder(parser.add_argument_group("model"))
@@ -66,6 +68,28 @@ def add_model_flags(
     add("--batch-tokens", "words in a batch, padding included", **count)
     add("--quiet", "show no progress on standard error")
     add("--threads", "torch's threads on the CPU (default: OMP_NUM_THREADS, or all cores)", **count)
+    if has_exact:
+        _add_mixture_flags(parser)
+
+
+def _add_mixture_flags(parser: argparse.ArgumentParser) -> None:
+    add = flag_adder(parser.add_argument_group("mixture"))
+    text = "mix the probabilities of each word with another model's: a checkpoint, or an n-gram "
+    text += "model (ARPA, KenLM's binary). Give --mix-with again for more models"
+    add("--mix-with", text, metavar="MODEL", action="append", default=[])
+    text = "weight of --path, between 0 and 1; with more models, their weights with commas, of "
+    text += "which the last may be left out; or a file of --mix-weights-out (default: equal)"
+    add("--mix-weight", text, metavar="W|FILE", type=_weights)
+    add("--mix-tune", "fit the weights to this text", metavar="TEXT")
+    add("--mix-weights-out", "write the weights, for --mix-weight", metavar="FILE")
+
+
+def _weights(text: str) -> str | list[float]:
+    """Return weights, or the name of a file: a type for argparse."""
+    try:
+        return list(map(float, text.split(",")))
+    except ValueError:
+        return text
 
 
 def add_text_flags(group: Flags, default: str = "words stand between spaces") -> None:
@@ -132,8 +156,48 @@ def load_scorer(kind: Any, options: argparse.Namespace, **settings: Any) -> Any:
     return kind.from_checkpoint(options.path, options.data, **settings)
 
 
+def load_model(
+    options: argparse.Namespace, default: TrainingText | None = None, **settings: Any
+) -> LanguageModel:
+    """Load the model of :func:`add_model_flags`, and mix it with others if asked to.
+
+    Args:
+        options, default: of :func:`model_words`.
+        **settings: of :meth:`Mixture.fit`.
+    """
+    from fairseq_bnce.scoring import Mixture, NGramModel, Scorer  # imports torch and fairseq
+    from fairseq_bnce.scoring.ngram import is_ngram_file
+
+    models: list[LanguageModel] = [load_scorer(Scorer, options)]
+    for path in options.mix_with:
+        own = argparse.Namespace(**{**vars(options), "path": path, "data": None})
+        flag = f"--mix-with {path}"
+        with file_errors(flag):
+            is_ngram = is_ngram_file(path)
+        try:
+            models += [NGramModel(path) if is_ngram else load_scorer(Scorer, own)]
+        except ScoringError as error:
+            raise ScoringError(flag, error.required, error.got) from None
+        except UnsupportedModelError as error:
+            raise InputError(f"{flag}: {error}") from None
+    if not options.mix_with:
+        return models[0]
+    weights = options.mix_weight
+    if isinstance(weights, list) and len(weights) < len(models):
+        weights = [*weights, 1 - sum(weights)]
+    mixture = Mixture(models, weights)
+    if options.mix_tune:
+        words = model_words(options, mixture, default)
+        mixture.fit(map(words, TextLines([options.mix_tune])), tokenized=True, **settings)
+        found = ",".join(f"{weight:.4f}" for weight in mixture.weights)
+        logger.warning(f"--mix-weight {found} fits {options.mix_tune} best")
+    if options.mix_weights_out:
+        mixture.save(options.mix_weights_out)
+    return mixture
+
+
 def model_words(
-    options: argparse.Namespace, scorer: LanguageModel, default: Optional[TrainingText] = None
+    options: argparse.Namespace, scorer: LanguageModel, default: TrainingText | None = None
 ) -> ModelWords:
     """Return what cuts lines as the command line and the checkpoint say.
 
@@ -164,12 +228,12 @@ def model_words(
 # ---------------------------------------------------------------- outputs
 
 
-def model_files(path: str, data: Optional[str]) -> list[str]:
+def model_files(path: str, data: str | None) -> list[str]:
     """Return the names of a model's files, for :func:`check_outputs`."""
     return [path, os.path.join(data or os.path.dirname(path), "dict.txt")]
 
 
-def check_outputs(outputs: dict[str, Optional[str]], inputs: Iterable[Optional[str]]) -> None:
+def check_outputs(outputs: dict[str, str | None], inputs: Iterable[str | None]) -> None:
     """Refuse an output that would replace an input or another output, itself or its ``.part``.
 
     Args:
@@ -186,6 +250,21 @@ def check_outputs(outputs: dict[str, Optional[str]], inputs: Iterable[Optional[s
             if used & {path, part_of(path)}:
                 raise InputError(f"{flag}: required no input and no other output, got {name}")
             used |= {path, part_of(path)}
+
+
+def check_files(
+    options: argparse.Namespace, outputs: dict[str, str | None], inputs: Iterable[str | None]
+) -> None:
+    """Refuse flags of a mixture that would be ignored, and an output that would replace a file.
+
+    Args:
+        options: of :func:`add_model_flags`; their files are inputs, too.
+        outputs, inputs: as in :func:`check_outputs`.
+    """
+    check_needs(options, "mix_with", "mix_weight", "mix_tune", "mix_weights_out")
+    models = model_files(options.path, options.data) if options.path else []
+    own = [*models, *options.mix_with, options.mix_tune]
+    check_outputs({**outputs, "--mix-weights-out": options.mix_weights_out}, [*inputs, *own])
 
 
 def without_nan(numbers: Mapping[str, object]) -> dict[str, object]:
@@ -208,24 +287,28 @@ def _lines_and_words(window: Any) -> tuple[int, int]:
 
 def shown(
     items: Iterable[Item],
-    bar: tqdm,
+    options: argparse.Namespace,
     count: Callable[[Any], tuple[int, int]] = _lines_and_words,
-    done: Optional[Callable[[], int]] = None,
+    text: TextLines | None = None,
+    **settings: Any,
 ) -> Iterator[Item]:
     """Yield items, and show how many lines and words a second they are.
 
     Args:
         items: lists of the scores of lines, or others that ``count`` knows.
-        bar: of :func:`progress_bar`.
+        options: of the command.
         count: returns the number of lines of an item, and of their words.
-        done: returns where the bar is; by default it is at the number of lines.
+        text: where the lines are read; then the bar shows how many of its bytes were read.
+        **settings: of :func:`progress_bar`.
     """
+    if text is not None:
+        settings.update(total=text.total_bytes, unit="B", unit_scale=True)
     lines = words = 0
-    with bar:
+    with progress_bar(options, **settings) as bar:
         for item in items:
             yield item
             lines, words = (sum(both) for both in zip((lines, words), count(item)))
             speed = f"{words / max(bar.format_dict['elapsed'], 0.01):,.0f} words/s"
-            moved = (done() if done else lines) - bar.n
-            bar.set_postfix_str(f"{lines:,} lines, {speed}" if done else speed, refresh=not moved)
+            moved = (text.read_bytes if text else lines) - bar.n
+            bar.set_postfix_str(f"{lines:,} lines, {speed}" if text else speed, refresh=not moved)
             bar.update(moved)

@@ -19,12 +19,11 @@ import json
 import operator
 import os
 from itertools import zip_longest
-from typing import Any, Dict, List, Mapping, Sequence
+from typing import Dict, List, Mapping, Sequence
 
 import numpy as np
 
 from fairseq_bnce.cli import common
-from fairseq_bnce.cli.mixture import add_mixture_flags, check_mixture, load_model
 from fairseq_bnce.data import completion
 from fairseq_bnce.data.completion import Question
 from fairseq_bnce.text.training_text import NONE, PENN, TrainingText
@@ -36,7 +35,6 @@ Scores = Dict[str, List[np.ndarray]]  # by "unnormalized" and "exact": each ques
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the flags of ``fairseq-bnce complete``."""
     common.add_model_flags(parser)
-    add_mixture_flags(parser)
     add = common.flag_adder(parser)
     add("questions", "CSV, or one of the texts above", metavar="QUESTIONS")
     add("--answers", "CSV (id, answer), or lines '1b) ...' or '1) [b]'", metavar="FILE")
@@ -53,10 +51,9 @@ def run(options: argparse.Namespace) -> None:
     # A file whose name has the separator is one model.
     is_one = os.path.isfile(options.path)
     paths = [options.path] if is_one else options.path.split(os.pathsep)
-    check_mixture(options)
     inputs = [name for path in paths for name in common.model_files(path, options.data)]
-    inputs += [options.questions, options.answers, *options.mix_with]
-    common.check_outputs({"--out": options.out}, inputs)
+    inputs += [options.questions, options.answers]
+    common.check_files(options, {"--out": options.out}, inputs)
     questions = completion.read_questions(options.questions)
     right = completion.right_letters(questions, options.answers) if options.answers else []
     with Output(options.out) as out:
@@ -75,14 +72,14 @@ def _scores(options: argparse.Namespace, paths: List[str], questions: List[Quest
     totals = dict.fromkeys(names, np.zeros(sum(sizes)))
     novels = None if options.tokenize else TrainingText(PENN, lowercase=True)
     of_paths = [argparse.Namespace(**{**vars(options), "path": path}) for path in paths]
-    for model in [load_model(own, novels) for own in of_paths]:
+    for model in [common.load_model(own, novels) for own in of_paths]:
         words = common.model_words(options, model, novels)
         sentences = [words(text) for question in questions for text in question.sentences]
         for name in names:
             scorer = model.with_exact(True) if name == "exact" else model
-            settings: Dict[str, Any] = {"total": len(sentences), "desc": name, "unit": " sentences"}
             windows = scorer.score_windows(sentences, tokenized=True)
-            windows = common.shown(windows, common.progress_bar(options, **settings))
+            bar = {"total": len(sentences), "desc": name, "unit": " sentences"}
+            windows = common.shown(windows, options, **bar)
             scored = [score for window in windows for score in window]
             totals[name] = totals[name] + [score.total for score in scored]
         words.count(sum(len(s.words) - 1 for s in scored), sum(s.oov for s in scored))

@@ -124,8 +124,7 @@ def _fill(found: Diagnosis, scorer: Scorer, options: argparse.Namespace) -> None
     kept = found.kept
     lines: Iterable[str] = text if kept is None or options.document else sampled(text, kept.most)
     windows = found.fill(scorer, map(words, lines), document=options.document)
-    bar = common.progress_bar(options, **text.bar())
-    for _ in common.shown(windows, bar, done=lambda: text.read_bytes):
+    for _ in common.shown(windows, options, text=text):
         if kept is not None and kept.is_full:
             break
     words.count(found.count - found.lines, found.oov)

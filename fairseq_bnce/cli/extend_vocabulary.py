@@ -70,15 +70,15 @@ def run(options: argparse.Namespace) -> None:
     finder = common.load_scorer(RowFinder, options, exact=True)
     old, clean = finder.scorer.dictionary, common.model_words(options, finder.scorer)
     read: Iterable[str] = TextLines(options.text) if options.text else ()
-    bar = common.progress_bar(options, unit=" lines")
-    text = [clean(line) for line in common.shown(read, bar, lambda line: (1, len(line.split())))]
+    read = common.shown(read, options, lambda line: (1, len(line.split())), unit=" lines")
+    text = [clean(line) for line in read]
     seen = collections.Counter(word for line in text for word in line.split())
     counts = {word: seen[word] for word in _new_words(options, clean, old, seen)}
     lines = _some(text, set(counts)) if text else _random_lines(old)
 
     def contexts_of(model: RowFinder, words: Iterable[str] = ()) -> Contexts:
-        bar = common.progress_bar(options, total=len(lines), unit=" lines")
-        return model.contexts(lines, words, lambda windows: common.shown(windows, bar))
+        bar = {"total": len(lines), "unit": " lines"}
+        return model.contexts(lines, words, lambda windows: common.shown(windows, options, **bar))
 
     contexts = contexts_of(finder, counts)
     found = finder.extension(contexts, list(counts.values()), sum(seen.values()) + len(text))

@@ -35,7 +35,6 @@ from typing import IO, Any, Iterable, Iterator, List, Optional, Tuple
 import numpy as np
 
 from fairseq_bnce.cli import common
-from fairseq_bnce.cli.mixture import add_mixture_flags, check_mixture, load_model
 from fairseq_bnce.errors import InputError, at_least, quoted
 from fairseq_bnce.rescoring.formats import FORMATS
 from fairseq_bnce.rescoring.language_model import Added, add_features
@@ -54,7 +53,6 @@ _SUFFIXES = {"path": "", "both": "Exact", "count_words": "Words", "count_oov": "
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the flags of ``fairseq-bnce rescore``."""
     common.add_model_flags(parser, is_required=False)  # lists may have their scores already
-    add_mixture_flags(parser)
     common.add_text_flags(parser.add_argument_group("words"))
     _add_list_flags(parser)
     _add_weight_flags(parser)
@@ -110,7 +108,6 @@ def run(options: argparse.Namespace) -> None:
     if options.weights:
         _separate_weights(options)
     _check_flags(options)
-    check_mixture(options)
     _Rescoring(options).run()
 
 
@@ -138,10 +135,8 @@ def _check_flags(options: argparse.Namespace) -> None:
         raise InputError("--best: required --weights or --tune")
     inputs = [options.list, options.weights, *options.tune, *options.ref]
     inputs += dict(options.cost).values()
-    if options.path:
-        inputs += [*common.model_files(options.path, options.data), *options.mix_with]
     outputs = {"--out": options.out, "--best": options.best, "--weights-out": options.weights_out}
-    common.check_outputs(outputs, inputs)
+    common.check_files(options, outputs, inputs)
 
 
 class _Rescoring:
@@ -229,15 +224,15 @@ class _Rescoring:
         if not self.added:
             yield from lists
             return
-        scorer = load_model(self.options)
+        scorer = common.load_model(self.options)
         words = common.model_words(self.options, scorer)
         scorers = {self.options.feature: scorer}
         if "both" in self.added:
             scorers[self.added["both"]] = scorer.with_exact(True)
         counts = (self.added.get("count_words"), self.added.get("count_oov"))
         added = Added(scorers, *counts, self.format.count_sign, words, words.count)
-        bar = common.progress_bar(self.options, unit=" lists")
-        yield from common.shown(add_features(lists, added), bar, lambda nbest: (1, nbest.words()))
+        found, how = add_features(lists, added), self.options
+        yield from common.shown(found, how, lambda nbest: (1, nbest.words()), unit=" lists")
         words.end()
 
     def _tune(self, lists: Iterator[NBest], scratch: IO[bytes]) -> Iterator[NBest]:

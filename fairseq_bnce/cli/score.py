@@ -38,7 +38,6 @@ from typing import TYPE_CHECKING, Any, Deque, Dict, Iterable, Iterator, Mapping,
 import numpy as np
 
 from fairseq_bnce.cli import common
-from fairseq_bnce.cli.mixture import add_mixture_flags, check_mixture, load_model
 from fairseq_bnce.errors import InputError, at_least, quoted
 from fairseq_bnce.text.reading import STDIN, TextLines
 from fairseq_bnce.text.training_text import ModelWords
@@ -58,7 +57,6 @@ _FORMS["word_"] = _PERPLEXITIES.replace("ity ", "ity per word ") + "OOV words:\t
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the flags of ``fairseq-bnce score``."""
     common.add_model_flags(parser)
-    add_mixture_flags(parser)
     common.add_text_flags(parser.add_argument_group("words"))
     common.add_files(parser)
     add = common.flag_adder(parser.add_argument_group("text"))
@@ -90,9 +88,7 @@ def run(options: argparse.Namespace) -> None:
     """Score the text."""
     if options.shard and options.document:
         raise InputError("--shard: required lines that are scored by themselves, got --document")
-    check_mixture(options)
-    models = [*common.model_files(options.path, options.data), *options.mix_with, options.mix_tune]
-    common.check_outputs({"--out": options.out}, [*options.files, *models])
+    common.check_files(options, {"--out": options.out}, options.files)
     text = TextLines(options.files)
     with Output(options.out) as out:
         _score(text, out, options)
@@ -101,7 +97,7 @@ def run(options: argparse.Namespace) -> None:
 def _score(text: TextLines, out: Output, options: argparse.Namespace) -> None:
     """Write the scores of the text."""
     blocks = {"document": options.document, "context_window": options.context_window}
-    scorer = load_model(options, **blocks)
+    scorer = common.load_model(options, **blocks)
     words = common.model_words(options, scorer)
     if options.given and not scorer.is_causal:
         raise InputError("--given: required a model of past words, got --bidirectional-context")
@@ -121,8 +117,7 @@ def _score(text: TextLines, out: Output, options: argparse.Namespace) -> None:
     # Lines of scores on the same terminal show the progress.
     has_bar = options.summary or options.out or not (sys.stdout and sys.stdout.isatty())
     windows = scorer.score_windows(lines, tokenized=True, is_ready=text.is_ready, **blocks)
-    bar = common.progress_bar(options, has_bar, **text.bar())
-    for window in common.shown(windows, bar, done=lambda: text.read_bytes):
+    for window in common.shown(windows, options, text=text, is_wanted=has_bar):
         for score in window:
             words.count(len(score.words) - 1, score.oov)  # </s> left out
             if options.given or options.no_eos:

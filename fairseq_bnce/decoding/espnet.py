@@ -7,8 +7,7 @@ import torch
 from espnet.nets.scorer_interface import BatchPartialScorerInterface
 from torch import Tensor
 
-from fairseq_bnce.decoding.histories import Histories, History
-from fairseq_bnce.decoding.words import FORBIDDEN, MAX_OOV, DecoderWords
+from fairseq_bnce.decoding.histories import FORBIDDEN, MAX_OOV, DecoderWords, Histories, History
 from fairseq_bnce.errors import ScoringError
 from fairseq_bnce.scoring.language_model import LanguageModel
 

@@ -7,8 +7,7 @@ from typing import Any, Deque, Dict, Iterable, Tuple
 import numpy as np
 from flashlight.lib.text.decoder import LM, LMState
 
-from fairseq_bnce.decoding.histories import Histories
-from fairseq_bnce.decoding.words import FORBIDDEN, MAX_OOV, DecoderWords
+from fairseq_bnce.decoding.histories import FORBIDDEN, MAX_OOV, DecoderWords, Histories
 from fairseq_bnce.errors import ScoringError
 from fairseq_bnce.scoring.language_model import LanguageModel
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import collections
 import functools
+import logging
 import threading
 import uuid
 import weakref
@@ -20,6 +21,12 @@ import numpy as np
 from fairseq_bnce.errors import ScoringError
 from fairseq_bnce.scoring.language_model import LanguageModel, NextWords
 
+logger = logging.getLogger(__name__)
+
+MAX_OOV = 0.5  # the share of a decoder's words
+# Nats, instead of minus infinity: flashlight's tries turn that into NaN, and ESPnet may multiply
+# it by 0.
+FORBIDDEN = -1e10
 _WAITING = 128  # histories that wait to be read
 _ROOM = 128  # histories in the cache for each history that is read ahead
 # Nats that a history's last word must be likelier for each history made between it and the one
@@ -218,6 +225,43 @@ class Histories:
             oldest, _ = self._batches.popitem(last=False)
             self._kept -= len(oldest.state)
         return batch
+
+
+class DecoderWords:
+    """The model's ids of a decoder's words, in the decoder's order.
+
+    Args:
+        scorer: of the model.
+        words: of the decoder.
+        max_oov: the largest share of the words that the model may lack.
+
+    Attributes:
+        words: the words.
+        ids: word ids.
+        is_oov: whether words are scored as ``<unk>``.
+
+    Raises:
+        ScoringError: if the model lacks more words.
+    """
+
+    def __init__(self, scorer: LanguageModel, words: Iterable[str], max_oov: float):
+        self.words = list(words)
+        self.ids = scorer.ids(self.words)
+        self.is_oov = scorer.is_oov(self.ids).tolist()
+        unk = scorer.dictionary.unk_word
+        lacking = [w for w, is_oov in zip(self.words, self.is_oov) if is_oov and w != unk]
+        if not lacking:
+            return
+        share, some = len(lacking) / len(self.words), ", ".join(map(repr, lacking[:3]))
+        found = f"{len(lacking):,} of {len(self.words):,} ({share:.1%}): {some}, ..."
+        if share > max_oov:
+            required = f"a model with {1 - max_oov:.0%} of the decoder's words (max_oov)"
+            raise ScoringError("words", required, f"a model that lacks {found}")
+        logger.warning("words of the decoder that the model lacks, scored as %s: %s", unk, found)
+
+    def offsets(self, unk_score_offset: float) -> np.ndarray:
+        """Return (n,) float64: the offset for words that are scored as ``<unk>``, else 0."""
+        return np.where(self.is_oov, unk_score_offset, 0.0)
 
 
 def check_scorer(scorer: LanguageModel) -> None:

@@ -7,8 +7,7 @@ from typing import Any, Iterable, Optional, Tuple
 from pyctcdecode.constants import AVG_TOKEN_LEN
 from pyctcdecode.language_model import AbstractLanguageModel
 
-from fairseq_bnce.decoding.histories import Histories, History
-from fairseq_bnce.decoding.words import MAX_OOV, DecoderWords
+from fairseq_bnce.decoding.histories import MAX_OOV, DecoderWords, Histories, History
 from fairseq_bnce.errors import ScoringError
 from fairseq_bnce.scoring.language_model import LanguageModel
 

@@ -21,7 +21,7 @@ import stat
 import sys
 import zlib
 from collections import deque
-from typing import IO, Any, Deque, Dict, Iterable, Iterator, List, NamedTuple, Sequence, Tuple
+from typing import IO, Any, Deque, Iterable, Iterator, List, NamedTuple, Sequence, Tuple
 
 from fairseq_bnce.errors import InputError
 
@@ -119,10 +119,6 @@ class TextLines:
         if self._waiting or self._stream is None:
             return True
         return bool(select.select([self._stream], [], [], 0)[0])
-
-    def bar(self) -> Dict[str, Any]:
-        """Return tqdm's settings for a bar of bytes."""
-        return {"total": self.total_bytes, "unit": "B", "unit_scale": True}
 
     def _chunks(self) -> Iterator[str]:
         """Yield what each read returns, with every line end as a line feed."""
