@@ -50,11 +50,11 @@ class _Changed(types.ModuleType):
         self.__dict__.update(members)
         self._module = module
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> object:
         return getattr(self._module, name)
 
 
-def _load(file: Any, *_: object, **__: object) -> Any:
+def _load(file: Any, *_: object, **__: object) -> object:
     """Load a path or an open file on the CPU, and run nothing in it."""
     return reading.load(getattr(file, "name", file))
 
@@ -145,7 +145,7 @@ def _target_words(task: tasks.FairseqTask) -> Dict[str, Dictionary]:
     return {}
 
 
-def _task_for_translation(content: reading.Content, targets: Mapping[str, Dictionary]) -> Any:
+def _task_for_translation(content: reading.Content, targets: Mapping[str, Dictionary]) -> object:
     """Set up the model's task with the words of a translation's target.
 
     fairseq-generate adds the model's probabilities to those of the target's words by id.

@@ -52,7 +52,7 @@ class ScoringState:
     data_folder = _Entry[str]()
 
     def __init__(self, entries: Optional[Dict[str, Any]] = None):
-        self.entries: Dict[str, Any] = {} if entries is None else entries
+        self.entries = {} if entries is None else entries
 
     @property
     def is_self_normalised(self) -> bool:

@@ -95,7 +95,7 @@ class _Guard:
             spec.loader = _Loader(spec.loader, self)
         return spec
 
-    def _evaluate(self, source: Any, *namespaces: Any, **named: Any) -> Any:
+    def _evaluate(self, source: Any, *namespaces: Any, **named: Any) -> object:
         is_text = not isinstance(source, types.CodeType)  # the bytes of an array are text, too
         if is_text and threading.get_ident() == self._thread:
             return builtins.eval(_compile_literal(source, self._path), {"__builtins__": {}})

@@ -78,8 +78,9 @@ def _scores(options: argparse.Namespace, paths: List[str], questions: List[Quest
         for name in names:
             scorer = model.with_exact(True) if name == "exact" else model
             windows = scorer.score_windows(sentences, tokenized=True)
-            bar = {"total": len(sentences), "desc": name, "unit": " sentences"}
-            windows = common.shown(windows, options, **bar)
+            windows = common.shown(
+                windows, options, total=len(sentences), desc=name, unit=" sentences"
+            )
             scored = [score for window in windows for score in window]
             totals[name] = totals[name] + [score.total for score in scored]
         words.count(sum(len(s.words) - 1 for s in scored), sum(s.oov for s in scored))

@@ -25,6 +25,7 @@ import collections
 import copy
 import json
 import random
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Callable, Dict, Iterable, List, Mapping, Sequence, Set, Tuple
 
@@ -37,7 +38,7 @@ from fairseq_bnce.text.tokens import SPECIALS
 if TYPE_CHECKING:
     from fairseq.data import Dictionary
 
-    from fairseq_bnce.scoring.new_words import Contexts, Extension, RowFinder
+    from fairseq_bnce.scoring.new_words import Contexts, RowFinder
 
 _TOKENS = 250_000  # tokens of lines with new words, and of lines without
 _LINES, _LENGTH = 200, 20  # lines of random words, and words a line
@@ -77,8 +78,8 @@ def run(options: argparse.Namespace) -> None:
     lines = _some(text, set(counts)) if text else _random_lines(old)
 
     def contexts_of(model: RowFinder, words: Iterable[str] = ()) -> Contexts:
-        bar = {"total": len(lines), "unit": " lines"}
-        return model.contexts(lines, words, lambda windows: common.shown(windows, options, **bar))
+        shown = partial(common.shown, options=options, total=len(lines), unit=" lines")
+        return model.contexts(lines, words, shown)
 
     contexts = contexts_of(finder, counts)
     found = finder.extension(contexts, list(counts.values()), sum(seen.values()) + len(text))
@@ -93,7 +94,7 @@ def run(options: argparse.Namespace) -> None:
         for word, count in counts.items():  # at the end, so that no old word's id changes
             new.add_symbol(word, max(1, count))
         new.save(str(path.with_name("dict.txt")))
-        content = _content(options.path, finder, found, new)
+        content = finder.extended(options.path, found, new)
         torch.save(content, path)
         state = ScoringState(content["task_state"])
         if state.mu_z is not None:  # measure log Z_c where new words are read, too
@@ -145,28 +146,3 @@ def _random_lines(dictionary: Dictionary) -> List[Tuple[str, float]]:
     draw, first = random.Random(1), dictionary.nspecial
     words, counts = dictionary.symbols[first:], [max(1, c) for c in dictionary.count[first:]]
     return [(" ".join(draw.choices(words, counts, k=_LENGTH)), 1.0) for _ in range(_LINES)]
-
-
-def _content(path: str, finder: RowFinder, found: Extension, dictionary: Dictionary) -> Dict:
-    """Return the content of the checkpoint ``path`` with the new words' parameters."""
-    import torch
-
-    from fairseq_bnce import checkpoints
-    from fairseq_bnce.checkpoints import dictionaries
-    from fairseq_bnce.state import ScoringState
-
-    content = checkpoints.read(path)
-    content.pop("last_optimizer_state", None)  # the optimiser has no rows of new words
-    parameters, unk = content["model"], finder.scorer.dictionary.unk()
-    if finder.of_unk:  # the names of one parameter
-        rows = parameters[finder.of_unk[0]].clone()
-        rows[unk] += found.unk
-        parameters.update(dict.fromkeys(finder.of_unk, rows))
-    for kind, names in finder.names.items():
-        if names:
-            old, added = parameters[names[0]], getattr(found, kind)
-            parameters.update(dict.fromkeys(names, torch.cat([old, added.to(old)])))
-    content["task_state"] = content.get("task_state") or {}
-    state = ScoringState(content["task_state"])
-    state.data_folder, state.dictionary_sha256 = None, dictionaries.checksum(dictionary)
-    return content

@@ -1,7 +1,8 @@
 """The criterion ``bnce``: a batch's targets are each other's noise."""
 
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, List, NamedTuple, Optional
+from functools import partial
+from typing import Callable, List, NamedTuple, Optional
 
 import torch
 from fairseq.criterions import register_criterion
@@ -79,10 +80,10 @@ class BatchNCECriterion(SelfNormalizingCriterion):
 
     def objective(self, batch: TokenBatch, reduction: str = "sum") -> Tensor:
         rows, words, losses = self.rows(batch), batch.words, []
-        options: Dict[str, Any] = {"log_z": self.known_start, "reduction": reduction}
         loss: Callable[..., Tensor] = nce.batch_nce
         if self.is_ranking:
-            loss, options["alpha"] = ranking.ranking_nce, self.self_norm_alpha
+            loss = partial(ranking.ranking_nce, alpha=self.self_norm_alpha)
+        loss = partial(loss, log_z=self.known_start, reduction=reduction)
         # A target is ranked among the words that it is one of; it is no noise of its own otherwise.
         own = int(self.is_ranking)
         groups, parts = words.groups, [(batch.features, words.target, *words.samples)]
@@ -98,7 +99,7 @@ class BatchNCECriterion(SelfNormalizingCriterion):
             if len(groups) > 1:  # leave out the other groups' words
                 used, (target, extra) = distinct(target, extra)
                 group_rows = group_rows.select(used)
-            losses.append(loss(features, group_rows, target, extra, **options))
+            losses.append(loss(features, group_rows, target, extra))
         if len(losses) == 1:
             return losses[0]
         if reduction == "sum":

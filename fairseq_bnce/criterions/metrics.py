@@ -55,7 +55,7 @@ def evaluation_sums(target_log_odds: Tensor, deviations: Tensor) -> Dict[str, fl
 def reduce(logging_outputs: Sequence[Mapping[str, Number]]) -> None:
     """Log the sums of one update or validation batch over all ranks."""
     # Tensors stay on their device: fairseq reads a training loss only when it prints one.
-    total: Dict[str, Any] = defaultdict(int)
+    total: Dict[str, Number] = defaultdict(int)
     for output in logging_outputs:
         for name, value in output.items():
             total[name] += value

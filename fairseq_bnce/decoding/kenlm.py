@@ -9,7 +9,7 @@ import functools
 import math
 import os
 import sys
-from typing import Any, Dict, Iterator, NamedTuple, Optional, Tuple, Union
+from typing import Any, Iterator, NamedTuple, Optional, Tuple, Union
 
 import numpy as np
 
@@ -93,16 +93,15 @@ class KenlmModel:
         read_ahead: int = 15,
         **options: Any,
     ):
-        kept: Dict[str, Any] = {"cached": cached, "read_ahead": read_ahead}
         self._offset = unk_score_offset
-        copy = functools.partial(type(self), unk_score_offset=unk_score_offset, **kept, **options)
-        self._copy = copy, (path,)
+        kept = {"unk_score_offset": unk_score_offset, "cached": cached, "read_ahead": read_ahead}
+        self._copy = functools.partial(type(self), **{**kept, **options}), (path,)
         if isinstance(path, language_model.LanguageModel):
             self.path, self.scorer = type(path).__name__.encode(), path
         else:
             self.path = os.path.abspath(os.fsencode(path))
             self.scorer = Scorer.from_checkpoint(os.fsdecode(path), **options)
-        self.histories = Histories(self.scorer, **kept)
+        self.histories = Histories(self.scorer, cached=cached, read_ahead=read_ahead)
 
     @property
     def order(self) -> int:

@@ -8,7 +8,7 @@ accumulator a row; ``lazy_adam`` differs from Adam (see there).
 
 import ast
 from dataclasses import dataclass
-from typing import Any, Dict, Iterable, List, Mapping, Optional, Tuple, Union
+from typing import Any, Dict, Iterable, List, Mapping, Optional, Union
 
 import torch
 from fairseq.dataclass import FairseqDataclass
@@ -113,11 +113,8 @@ class RowSparseFairseqOptimizer(FairseqOptimizer):
             return
         if torch.is_tensor(c):  # float(c) would make a GPU's host wait
             c = c.to(gradients[0].device)
-        if _TAKES_TENSORS:
-            torch._foreach_mul_(gradients, c)
-        else:
-            for gradient in gradients:
-                gradient.mul_(c)
+        factors: Any = c if _TAKES_TENSORS else [c] * len(gradients)
+        torch._foreach_mul_(gradients, factors)
 
     def clip_grad_norm(self, max_norm: float, aggregate_norm_fn: Any = None) -> Tensor:
         """Scale all gradients so that their norm together is at most ``max_norm``, if above 0.
@@ -199,7 +196,8 @@ class FairseqLazyAdam(RowSparseFairseqOptimizer):
 
     @property
     def optimizer_config(self) -> Dict[str, object]:
-        return {**super().optimizer_config, "betas": _betas(str(self.cfg.adam_betas))}
+        # A literal: fairseq's own Adam evaluates it.
+        return {**super().optimizer_config, "betas": ast.literal_eval(str(self.cfg.adam_betas))}
 
 
 def take_row_sparse(optimizer: FairseqOptimizer) -> None:
@@ -207,18 +205,6 @@ def take_row_sparse(optimizer: FairseqOptimizer) -> None:
     if isinstance(optimizer, AMPOptimizer):
         # fairseq's method multiplies ``grad.data``, which does not change a sparse gradient.
         optimizer.multiply_grads = optimizer.fp32_optimizer.multiply_grads
-
-
-def _betas(text: str) -> Tuple[float, float]:
-    """Parse the value of --adam-betas, a literal that is never evaluated."""
-    try:
-        first, second = ast.literal_eval(text)
-        fits = 0 <= first < 1 and 0 <= second < 1
-    except (ValueError, SyntaxError, TypeError):
-        fits = False
-    required = "two numbers of at least 0 and below 1, as in '(0.9, 0.999)'"
-    require("--adam-betas", required, repr(text), fits)
-    return float(first), float(second)
 
 
 def _shrink_buffer(wrapper: Any) -> None:

@@ -146,8 +146,9 @@ class RowSparseOptimizer(torch.optim.Optimizer):
     def _check_for_rows(self, group: Options) -> None:
         advice = "if a checkpoint set it, pass --reset-optimizer or --optimizer-overrides"
         for option in self.dense_only:
-            flag, required = f"--{option.replace('_', '-')}", f"0 with --row-sparse ({advice})"
-            require(flag, required, group[option], not group[option])
+            if group[option]:
+                flag, required = f"--{option.replace('_', '-')}", f"0 with --row-sparse ({advice})"
+                raise ValueError(f"{flag}: required {required}, got {group[option]}")
 
     def _state(self, parameter: Tensor, group: Options) -> State:
         """Return the parameter's state, completed for this update."""

@@ -1,7 +1,7 @@
 """An adaptive softmax of fairseq's, converted to bands, and where the scores of bands start."""
 
 import copy
-from typing import Optional, Tuple
+from typing import Any
 
 import torch
 from fairseq.dataclass import FairseqDataclass
@@ -152,9 +152,7 @@ def is_in_bands(model: nn.Module) -> bool:
     return isinstance(softmax, Bands)
 
 
-def _fitted(
-    features: Tensor, values: Tensor, weights: Tensor
-) -> Optional[Tuple[Tensor, float, float]]:
+def _fitted(features: Tensor, values: Tensor, weights: Tensor) -> Any:
     """Fit slope (D,), constant and mean of a linear function of all ranks' features.
 
     None where all weights are 0. A ridge keeps the slope out of directions without much variance.

@@ -5,13 +5,14 @@ hypotheses side by side, and hypotheses that begin alike are one until they diff
 """
 
 import itertools
-from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence
+from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Tuple
 
 import numpy as np
 
 from fairseq_bnce.rescoring.lists import NBest
 from fairseq_bnce.text.reading import readable
 
+Model = Any  # a LanguageModel of scoring/, whose modules need fairseq
 WINDOW = 2048  # hypotheses scored together: enough for batches of similar lengths
 # Words per distinct prefix. Below this, exact scores of whole sentences were measured to be as
 # fast. Unnormalised scores cost too little to gain from prefixes.
@@ -30,7 +31,7 @@ class Added(NamedTuple):
         on_counts: called with the words and unknown words of each distinct text.
     """
 
-    scorers: Dict[str, Any]
+    scorers: Dict[str, Model]
     words: Optional[str] = None
     oov: Optional[str] = None
     count_sign: int = 1
@@ -40,14 +41,6 @@ class Added(NamedTuple):
     def names(self) -> List[str]:
         """Return the features' names, in the order in which they are added."""
         return [*self.scorers, *(name for name in (self.words, self.oov) if name)]
-
-
-class Scored(NamedTuple):
-    """A sentence's log-probability (nats, ``</s>`` included), words, and unknown words."""
-
-    total: float
-    words: int
-    oov: int
 
 
 def add_features(lists: Iterable[NBest], added: Added, window: int = WINDOW) -> Iterator[NBest]:
@@ -92,35 +85,38 @@ def _features(texts: List[str], added: Added) -> Dict[str, Dict[str, float]]:
     for name, scorer in added.scorers.items():
         scored = score(scorer, texts)
         for text, one in zip(texts, scored):
-            found[text][name] = round(one.total, 6)
-    for text, one in zip(texts, scored):
-        added.on_counts(one.words, one.oov)
-        for feature, count in ((added.words, one.words), (added.oov, one.oov)):
+            found[text][name] = round(one[0], 6)
+    for text, (_, words, oov) in zip(texts, scored):
+        added.on_counts(words, oov)
+        for feature, count in ((added.words, words), (added.oov, oov)):
             if feature:
                 found[text][feature] = float(added.count_sign * count)
     return found
 
 
-def score(scorer: Any, texts: Sequence[str]) -> List[Scored]:
+def score(scorer: Model, texts: List[str]) -> List[Tuple[float, int, int]]:
     """Score distinct sentences, by their prefixes if that is faster.
 
     Args:
         scorer: a :class:`fairseq_bnce.Scorer`.
         texts: the sentences, words separated by spaces.
+
+    Returns:
+        Each sentence's log-probability (nats, ``</s>`` included), words, and unknown words.
     """
     if not (scorer.exact and share_prefixes(texts) and scorer.is_causal):
         stream = scorer.score_stream(texts, tokenized=True)
-        return [Scored(found.total, len(found.words) - 1, found.oov) for found in stream]
+        return [(found.total, len(found.words) - 1, found.oov) for found in stream]
     ids = [scorer.ids(text.split()) for text in texts]
     # A transformer's states hold every word, so no more than four batches of words at once.
     size = max(1, 4 * scorer.batch_tokens // (1 + max(map(len, ids))))
     groups = [ids[start : start + size] for start in range(0, len(ids), size)]
     totals = np.concatenate([totals_by_prefixes(scorer, some) for some in groups])
     counts = [(len(some), int(scorer.is_oov(some).sum())) for some in ids]
-    return [Scored(float(total), *both) for total, both in zip(totals, counts)]
+    return [(float(total), *both) for total, both in zip(totals, counts)]
 
 
-def share_prefixes(texts: Sequence[str]) -> bool:
+def share_prefixes(texts: List[str]) -> bool:
     """Return whether sentences begin alike enough for scores by prefixes to be faster."""
     found: List[object] = []
     for text in texts:
@@ -128,7 +124,7 @@ def share_prefixes(texts: Sequence[str]) -> bool:
     return len(found) >= LEAST_GAIN * max(1, len(set(found)))
 
 
-def totals_by_prefixes(scorer: Any, sentences: Sequence[Sequence[int]]) -> np.ndarray:
+def totals_by_prefixes(scorer: Model, sentences: List[List[int]]) -> np.ndarray:
     """Return log-probabilities (n,) of n sentences of word ids, ``</s>`` included, in nats."""
     ids = [[*sentence, scorer.dictionary.eos()] for sentence in sentences]
     lengths = np.array([len(some) for some in ids])

@@ -5,7 +5,7 @@ A call of torch takes longer than the dot product itself, and each call would wa
 
 import math
 from bisect import bisect_right
-from typing import Any, Optional
+from typing import Optional, Tuple
 
 import numpy as np
 import torch
@@ -95,7 +95,7 @@ class HostWords(NextWords):
         return found - self._normalisers[row]
 
 
-def _products(table: Any, inputs: np.ndarray, rows: np.ndarray) -> np.ndarray:
+def _products(table: Tuple, inputs: np.ndarray, rows: np.ndarray) -> np.ndarray:
     """Return scores (n,) of words of one table, without their bias."""
     first, weight, columns, offset = table
     # A copy of many rows takes longer than the products with all rows.

@@ -20,17 +20,19 @@ from __future__ import annotations
 import itertools
 import logging
 import math
-from typing import Any, Callable, Iterable, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, Iterable, NamedTuple, Optional, Sequence, Tuple, Union
 
 import torch
+from fairseq.data import Dictionary
 from fairseq.modules import AdaptiveInput
 from torch import Tensor
 
 from fairseq_bnce import checkpoints, losses
-from fairseq_bnce.checkpoints import Trained
+from fairseq_bnce.checkpoints import Trained, dictionaries
 from fairseq_bnce.errors import UnsupportedModelError
 from fairseq_bnce.scoring.reduction import minimised
 from fairseq_bnce.scoring.scorer import Scorer
+from fairseq_bnce.state import ScoringState
 
 logger = logging.getLogger(__name__)
 _RAREST = 1000  # words of the last band, whose mean row a new row starts from
@@ -137,7 +139,7 @@ class RowFinder:
         return cls(checkpoints.load(str(path), data), **options)
 
     def contexts(
-        self, lines: Sequence[Tuple[str, float]], words: Iterable[str], shown: Callable[..., Any]
+        self, lines: Sequence[Tuple[str, float]], words: Iterable[str], shown: Callable
     ) -> Contexts:
         """Read lines, each with its weight, in which ``words`` are the new words.
 
@@ -176,6 +178,24 @@ class RowFinder:
         unk = fit.constant * shift if fit.in_rows else shift
         inputs = output if self.is_tied else self._embeddings(output)
         return Extension(output, bias, inputs, unk, growth)
+
+    def extended(self, path: str, found: Extension, dictionary: Dictionary) -> Dict[str, Any]:
+        """Return the content of the model's checkpoint with the new words' parameters."""
+        content = checkpoints.read(path)
+        content.pop("last_optimizer_state", None)  # the optimiser has no rows of new words
+        parameters = content["model"]
+        if self.of_unk:  # the names of one parameter
+            rows = parameters[self.of_unk[0]].clone()
+            rows[self._unk] += found.unk
+            parameters.update(dict.fromkeys(self.of_unk, rows))
+        for kind, names in self.names.items():
+            if names:
+                old, added = parameters[names[0]], getattr(found, kind)
+                parameters.update(dict.fromkeys(names, torch.cat([old, added.to(old)])))
+        content["task_state"] = content.get("task_state") or {}
+        state = ScoringState(content["task_state"])
+        state.data_folder, state.dictionary_sha256 = None, dictionaries.checksum(dictionary)
+        return content
 
     def _measure(self, features: Tensor, targets: Tensor) -> Tensor:
         """Return (N, d + 3): inputs, offset, log Z_c and the score of <unk>, see Contexts."""

@@ -6,7 +6,7 @@ import math
 import mmap
 import os
 from collections.abc import Iterable, Iterator
-from typing import Any, List, Optional, Tuple
+from typing import List, Optional, Tuple
 
 import numpy as np
 import torch
@@ -112,7 +112,7 @@ class NGramModel(LanguageModel):
         scores = [self._model.BaseScore(state, self._names[word], unused) for word in words]
         return np.array(scores) * _LOG_10
 
-    def _read(self, words: Iterable[int]) -> Tuple[Any, List[float]]:
+    def _read(self, words: Iterable[int]) -> Tuple[object, List[float]]:
         """Return KenLM's state after words, and their log-probabilities.
 
         ``</s>`` begins a sentence. Before the first word nothing is known.

@@ -83,7 +83,7 @@ def divided(whole: np.ndarray, parts: Sequence[np.ndarray]) -> List[np.ndarray]:
 
 
 class Reader:
-    """Any decoder. To read on, it reads all words again.
+    """A decoder of any kind. To read on, it reads all words again.
 
     Args:
         model: a language model, which is changed for good: its decoder returns features.

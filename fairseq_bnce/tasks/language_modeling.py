@@ -201,7 +201,7 @@ class SelfNormalizedLanguageModelingTask(LanguageModelingTask):
         with self._carried_states[-1].training(is_dummy=kwargs.get("ignore_grad", False)):
             return super().train_step(sample, model, criterion, optimizer, **kwargs)
 
-    def optimizer_step(self, optimizer: Any, model: nn.Module, update_num: int) -> None:
+    def optimizer_step(self, optimizer: object, model: nn.Module, update_num: int) -> None:
         super().optimizer_step(optimizer, model, update_num)
         if self._carried_states:
             self._carried_states[-1].gather()

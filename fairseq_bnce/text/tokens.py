@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import re
 import unicodedata
-from typing import Any
+from typing import Callable
 
 from fairseq_bnce.errors import InputError, quoted
 
@@ -29,17 +29,17 @@ def check_language(flag: str, language: str | None) -> None:
 
 
 @functools.lru_cache(maxsize=None)
-def moses(language: str) -> Any:
+def moses(language: str) -> Callable[[str], list[str]]:
     """Return sacremoses' tokeniser for a language."""
     from sacremoses import MosesTokenizer
 
-    return MosesTokenizer(language)
+    return functools.partial(MosesTokenizer(language).tokenize, escape=False)
 
 
 def normalized(text: str, how: str | None, language: str | None) -> str:
     """Return a raw line in Unicode's NFC and, for PUNCTUATION, with Moses' quotes and dashes."""
     text = unicodedata.normalize("NFC", text) if how else text
-    return _punctuation(language or "en").normalize(text) if how == PUNCTUATION else text
+    return _punctuation(language or "en")(text) if how == PUNCTUATION else text
 
 
 _normalized_word = functools.lru_cache(2**16)(normalized)
@@ -53,11 +53,11 @@ def normalized_words(words: list[str], how: str | None, language: str | None) ->
 
 
 @functools.lru_cache(maxsize=None)
-def _punctuation(language: str) -> Any:
+def _punctuation(language: str) -> Callable[[str], str]:
     from sacremoses import MosesPunctNormalizer
 
     # sacremoses' rule for numbers replaces a no-break space between digits by a full stop or comma.
-    return MosesPunctNormalizer(language, norm_numbers=False)
+    return MosesPunctNormalizer(language, norm_numbers=False).normalize
 
 
 def words_of(text: str, language: str | None, how: str | None = None) -> list[str]:
@@ -86,7 +86,7 @@ def moses_words(text: str, language: str) -> list[str]:
     """
     chunks = _LETTER_COMMA.sub(" , ", _SYMBOL.sub(r" \g<0> ", text)).split()
     if "' '" in " ".join(chunks) or _UNUSUAL.search(text):
-        return moses(language).tokenize(text, escape=False)
+        return moses(language)(text)
     words: list[str] = []
     last = len(chunks) - 1
     for number, chunk in enumerate(chunks):
@@ -109,7 +109,7 @@ _REMEMBERED = 2**16  # chunks
 @functools.lru_cache(_REMEMBERED)
 def _chunk_words(language: str, chunk: str, has_before: bool, after: str) -> tuple[str, ...]:
     line = "x " * has_before + chunk + f" {after}" * bool(after)
-    words = moses(language).tokenize(line, escape=False)
+    words = moses(language)(line)
     return tuple(words[has_before : len(words) - bool(after)])
 
 

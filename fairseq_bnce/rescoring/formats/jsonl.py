@@ -11,6 +11,7 @@ from fairseq_bnce.errors import quoted
 from fairseq_bnce.rescoring.lists import SCORE, Features, Format, Hypothesis, NBest, common
 from fairseq_bnce.text.reading import Line, numbered_lines, readable, strip_bom
 
+Entry = Dict[str, Any]  # of a list or a hypothesis
 _LISTS = '{"id": ..., "nbest": [{"text": "...", "score": ...}, ...]}'
 _TEXTS = '{"id": ..., "text": "..."}'
 
@@ -48,7 +49,7 @@ class JsonLines(Format):
         return common({str(one["id"]): readable(one["text"]) for one in text} for text in texts)
 
 
-def _parsed(line: Line, key: str, kind: type, form: str) -> Dict[str, Any]:
+def _parsed(line: Line, key: str, kind: type, form: str) -> Entry:
     """Return an object with an id and a value of this kind."""
     try:
         found = json.loads(strip_bom(line.text))
@@ -59,6 +60,6 @@ def _parsed(line: Line, key: str, kind: type, form: str) -> Dict[str, Any]:
     raise line.error(f"'{form}'", quoted(line.text))
 
 
-def _hypothesis(list_id: str, found: Dict[str, Any], line: Line) -> Hypothesis:
+def _hypothesis(list_id: str, found: Entry, line: Line) -> Hypothesis:
     features: Features = {key: (float(v),) for key, v in found.items() if type(v) in (int, float)}
     return Hypothesis(list_id, " ".join(found["text"].split()), features, line, found)

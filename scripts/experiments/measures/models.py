@@ -101,7 +101,7 @@ def _partitions(model: Any, task: Any, batches: Any) -> Iterator[Tuple[torch.Ten
     for sample in batches:
         if sample:
             batch = TokenBatch.from_sample(model, sample, task.target_dictionary.pad())
-            found = batch.layer.predictive_statistics(batch.features, squash=squash)
+            found = batch.layer.kind.predictive_statistics(batch.features, squash=squash)
             yield found.log_partition, found.entropy
 
 
