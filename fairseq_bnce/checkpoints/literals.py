@@ -91,8 +91,15 @@ class _Guard:
         others = sys.meta_path[sys.meta_path.index(self) + 1 :]
         find = (getattr(finder, "find_spec", None) for finder in others)
         spec: Any = next(filter(None, (one(name, path, target) for one in find if one)), None)
-        if spec is not None and spec.loader is not None:
-            spec.loader = _Loader(spec.loader, self)
+        loader = getattr(spec, "loader", None)
+        if loader is not None:
+
+            def exec_module(module: types.ModuleType) -> None:
+                del loader.exec_module  # uncovers the class's own
+                self.enter(module)
+                loader.exec_module(module)
+
+            loader.exec_module = exec_module
         return spec
 
     def _evaluate(self, source: Any, *namespaces: Any, **named: Any) -> object:
@@ -103,21 +110,6 @@ class _Guard:
             caller = sys._getframe(1)
             namespaces = caller.f_globals, caller.f_locals
         return builtins.eval(source, *namespaces, **named)
-
-
-class _Loader:
-    """Loads a module by its own loader, after a guard has entered it."""
-
-    def __init__(self, loader: Any, guard: _Guard):
-        self._loader, self._guard = loader, guard
-
-    def create_module(self, spec: Any) -> Any:
-        return self._loader.create_module(spec)
-
-    def exec_module(self, module: Any) -> None:
-        module.__spec__.loader = module.__loader__ = self._loader
-        self._guard.enter(module)
-        self._loader.exec_module(module)
 
 
 def _compile_literal(source: Any, path: str) -> types.CodeType:

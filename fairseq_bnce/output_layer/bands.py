@@ -66,16 +66,6 @@ class InBands(Kind):
     cutoff: List[int]
     head: Any
     tail: Any
-    input_dim: int
-    vocab_size: int
-
-    def __len__(self) -> int:
-        return self.vocab_size
-
-    @property
-    def size(self) -> int:
-        """Return D, the size of the features."""
-        return self.input_dim
 
     @property
     def bias(self) -> Optional[nn.Parameter]:
@@ -84,7 +74,9 @@ class InBands(Kind):
 
     def full(self) -> Matrix:
         """Return all rows, (V, D) and (V,), expanded: for tests and for small vocabularies."""
-        weight, bias, _ = self.rows(torch.arange(len(self), device=self._bands()[0].table.device))
+        weight, bias, _ = self.rows(
+            torch.arange(self.vocab_size, device=self._bands()[0].table.device)
+        )
         return weight, bias
 
     def rows(self, ids: Tensor) -> Words:

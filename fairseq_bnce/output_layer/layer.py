@@ -55,10 +55,7 @@ class Plain(Kind):
                 "dim=0, got what another reparametrisation makes anew in each forward pass; "
                 "remove it, or train with --criterion cross_entropy"
             )
-        self._weight, self.size = weight, weight.size(1)
-
-    def __len__(self) -> int:
-        return len(self._weight)
+        self._weight, self.input_dim, self.vocab_size = weight, weight.size(1), len(weight)
 
     def full(self) -> Matrix:
         """Return all rows, (V, D) and (V,)."""
@@ -77,7 +74,7 @@ class Plain(Kind):
 
     def tables(self) -> List[Table]:
         """Return all words, scored with the features themselves."""
-        return [Table(0, self.full()[0], slice(0, self.size))]
+        return [Table(0, self.full()[0], slice(0, self.input_dim))]
 
     def inputs(self, features: Tensor) -> Tensor:
         """Return the features."""
@@ -134,12 +131,12 @@ class OutputLayer:
                 f"model or encoder-decoder model), got decoder {type(self.decoder).__name__}"
             )
         self._slot, self._stand_in, self.kind = _locate(self.decoder)
-        self.size, self.bias = self.kind.size, self.kind.bias
+        self.size, self.bias = self.kind.input_dim, self.kind.bias
         self.full, self.rows = self.kind.full, self.kind.rows
         self.parameters = self.kind.word_parameters
 
     def __len__(self) -> int:
-        return len(self.kind)
+        return self.kind.vocab_size
 
     @property
     def device(self) -> torch.device:

@@ -30,10 +30,13 @@ class Kind:
         is_trained_here: whether our criteria train the layer, so that scores need no softmax.
         is_started: whether :meth:`start` has to set parameters.
         dropout_module: the layer's own dropout of features.
+        input_dim, vocab_size: D and V, by the names of an adaptive softmax.
     """
 
     is_trained_here, is_started = True, False
     dropout_module: nn.Module
+    input_dim: int
+    vocab_size: int
 
     def start(self, features: Tensor, log_z: float) -> None:
         """Have scores start near those of a loaded adaptive softmax, with the first batch.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import itertools
 import math
@@ -178,7 +179,7 @@ class LanguageModel:
         if isinstance(lines, (str, bytes)):
             raise ScoringError("sentences", "an iterable of strings", "a single string")
         score = self._line_scorer(document, context_window)
-        checked = None if tokenized else self._words.for_text()
+        checked = None if tokenized else copy.copy(self._words)  # counts from 0
         for window in self._windows(lines, is_ready, checked.cut if checked else str.split):
             scored = score(window)
             if checked:

@@ -6,7 +6,6 @@ checkpoint says how text has to be cut into words before the model can score it.
 
 from __future__ import annotations
 
-import copy
 import functools
 import json
 import logging
@@ -134,15 +133,9 @@ class ModelWords:
     def __init__(self, made: TrainingText, as_trained: bool, at_spaces: str, see: str):
         self._made, self._at_spaces, self._see = made, at_spaces, see
         self._cut = made.new_words if as_trained else made.words
-        # What is not logged, or not again. All texts share it.
+        # What is not logged, or not again. All copies, one for each text, share it.
         self._logged: Set[str] = set() if as_trained else {"cut"}
         self._count = self._unknown = 0
-
-    def for_text(self) -> ModelWords:
-        """Return the same for another text, whose words are counted from 0."""
-        other = copy.copy(self)
-        other._count = other._unknown = 0
-        return other
 
     def __call__(self, line: str) -> str:
         """Separate the words of a line by spaces."""
