@@ -74,9 +74,8 @@ class InBands(Kind):
 
     def full(self) -> Matrix:
         """Return all rows, (V, D) and (V,), expanded: for tests and for small vocabularies."""
-        weight, bias, _ = self.rows(
-            torch.arange(self.vocab_size, device=self._bands()[0].table.device)
-        )
+        ids = torch.arange(self.vocab_size, device=self._bands()[0].table.device)
+        weight, bias, _ = self.rows(ids)
         return weight, bias
 
     def rows(self, ids: Tensor) -> Words:
