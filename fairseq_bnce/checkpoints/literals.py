@@ -61,7 +61,7 @@ class _Guard:
 
     def __init__(self, path: str):
         self._path, self._thread = path, threading.get_ident()
-        self._entered: List[Dict[str, Any]] = []
+        self._entered: List[Dict[str, object]] = []
         tables = [entry["registry"] for entry in REGISTRIES.values()]
         tables += [MODEL_REGISTRY, ARCH_CONFIG_REGISTRY, TASK_REGISTRY]
         names = {kind.__module__ for table in tables for kind in table.values()}

@@ -18,7 +18,7 @@ from fairseq_bnce.text.writing import is_special, part_of
 if TYPE_CHECKING:
     from tqdm import tqdm
 
-    from fairseq_bnce.scoring.language_model import LanguageModel
+    from fairseq_bnce.scoring.language_model import LanguageModel, SentenceScore
 
 logger = logging.getLogger(__name__)
 Item = TypeVar("Item")
@@ -130,15 +130,17 @@ def add_files(parser: argparse.ArgumentParser) -> None:
 # ---------------------------------------------------------------- the model and its words
 
 
-def load_scorer(kind: Any, options: argparse.Namespace, **settings: Any) -> Any:
+def load_scorer(kind: Any, options: argparse.Namespace, **settings: object) -> Any:
     """Load the model of :func:`add_model_flags`.
 
     Args:
         kind: the class of the scorer.
         options: of the command line.
-        **settings: of :meth:`Scorer.from_checkpoint`, where the command line has no such flag.
+        **settings: of the class, where the command line has no such flag.
     """
     import torch
+
+    from fairseq_bnce import checkpoints
 
     if "exact" in options:
         settings.update(exact=options.exact, shift=options.log_z_shift)
@@ -153,11 +155,11 @@ def load_scorer(kind: Any, options: argparse.Namespace, **settings: Any) -> Any:
     torch.backends.cudnn.allow_tf32 = False
     dtype = getattr(torch, options.dtype)
     settings.update(device=options.device, dtype=dtype, batch_tokens=options.batch_tokens)
-    return kind.from_checkpoint(options.path, options.data, **settings)
+    return kind(checkpoints.load(str(options.path), options.data), **settings)
 
 
 def load_model(
-    options: argparse.Namespace, default: TrainingText | None = None, **settings: Any
+    options: argparse.Namespace, default: TrainingText | None = None, **settings: object
 ) -> LanguageModel:
     """Load the model of :func:`add_model_flags`, and mix it with others if asked to.
 
@@ -281,7 +283,7 @@ def progress_bar(options: argparse.Namespace, is_wanted: bool = True, **settings
     return tqdm(disable=None if is_shown else True, file=sys.stderr, **settings)
 
 
-def _lines_and_words(window: Any) -> tuple[int, int]:
+def _lines_and_words(window: list[SentenceScore]) -> tuple[int, int]:
     return len(window), sum(len(score.words) for score in window)
 
 

@@ -28,7 +28,7 @@ NOTES = {
 
 
 def check_output(
-    out: Path, overwrite: bool, inputs: Iterable[Any] = (), names: Sequence[str] = RESULTS
+    out: Path, overwrite: bool, inputs: Iterable[object] = (), names: Sequence[str] = RESULTS
 ) -> None:
     """Refuse to replace anything but the result of an earlier run.
 
@@ -50,14 +50,14 @@ def check_output(
     if not all((folder / REPORT).exists() for folder in folders):
         required = f"the result of an earlier run, with its {REPORT}"
         raise InputError(f"--overwrite: required {required}, got {out} with other data")
-    for path in map(Path, inputs):
+    for path in map(Path, map(str, inputs)):
         if found & {path.resolve(), *path.resolve().parents}:
             raise InputError(f"--out: required a folder other than that of {path}, got {out}")
 
 
 @contextlib.contextmanager
 def replaced_result(
-    out: Path, overwrite: bool, inputs: Iterable[Any] = (), names: Sequence[str] = RESULTS
+    out: Path, overwrite: bool, inputs: Iterable[object] = (), names: Sequence[str] = RESULTS
 ) -> Iterator[Path]:
     """Make a scratch folder, and move its ``result`` to ``out`` at the end of the block.
 

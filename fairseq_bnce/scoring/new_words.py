@@ -15,12 +15,10 @@ also read: another row would change old words' scores after <unk>. New words the
 probability from all words.
 """
 
-from __future__ import annotations
-
 import itertools
 import logging
 import math
-from typing import Any, Callable, Dict, Iterable, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, Iterable, NamedTuple, Sequence, Tuple, Union
 
 import torch
 from fairseq.data import Dictionary
@@ -132,11 +130,6 @@ class RowFinder:
         self.is_tied = growing[0] is growing[2]
         self.names = dict(zip(Extension._fields[: 2 if self.is_tied else 3], named))
         self.of_unk = self.names["bias"] or ([] if self.is_tied else self.names["output"])
-
-    @classmethod
-    def from_checkpoint(cls, path: str, data: Optional[str] = None, **options: Any) -> RowFinder:
-        """Return that of a checkpoint, as :meth:`Scorer.from_checkpoint`."""
-        return cls(checkpoints.load(str(path), data), **options)
 
     def contexts(
         self, lines: Sequence[Tuple[str, float]], words: Iterable[str], shown: Callable
