@@ -1,8 +1,8 @@
 """Language models in the first pass of a decoder: an adapter for each decoder's own interface.
 
-``histories`` reads and scores what a beam search asks for, and ``words`` maps a decoder's words to
-ids. The adapters ``flashlight``, ``pyctcdecode``, ``kenlm``, ``espnet`` and ``speechbrain`` use
-both. An adapter is imported when it is first used, and needs only its own library.
+``histories`` reads and scores what a beam search asks for, and maps a decoder's words to ids. The
+adapters ``flashlight``, ``pyctcdecode``, ``kenlm``, ``espnet`` and ``speechbrain`` use it. An
+adapter is imported when it is first used, and needs only its own library.
 """
 
 import importlib

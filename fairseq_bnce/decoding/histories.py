@@ -1,4 +1,4 @@
-"""Histories of a beam search, and the scores of the words that may come next.
+"""Histories of a beam search, the scores of the words that may come next, and a decoder's words.
 
 A decoder makes thousands of hypotheses and continues a few of them. A history is therefore small: a
 word and the history before it. The model reads a history when a word after it is scored, in one
