@@ -231,8 +231,8 @@ class SelfNormalizingCriterion(CriterionWithLogZ):
         """
         if untrained:
             conversion.read_as_bands(model, may_start=True)
-        self.state.output_bands = conversion.is_in_bands(model) or None
         layer, words = OutputLayer(model), len(self.task.target_dictionary)
+        self.state.output_bands = isinstance(layer.kind, conversion.Bands) or None
         required = f"an architecture that predicts its {words:,} words (transformer_lm, rnn_lm)"
         got = f"{type(layer.decoder).__name__}, which predicts {len(layer):,}"
         require("--output-dictionary-size", required, got, len(layer) == words)

@@ -146,12 +146,6 @@ def with_adaptive_softmax(options: FairseqDataclass) -> FairseqDataclass:
     return options
 
 
-def is_in_bands(model: nn.Module) -> bool:
-    """Return whether the output layer of a model is in bands."""
-    softmax = getattr(getattr(model, "decoder", None), "adaptive_softmax", None)
-    return isinstance(softmax, Bands)
-
-
 def _fitted(features: Tensor, values: Tensor, weights: Tensor) -> Any:
     """Fit slope (D,), constant and mean of a linear function of all ranks' features.
 
