@@ -9,13 +9,7 @@ from torch import Tensor
 from fairseq_bnce.losses import checks
 from fairseq_bnce.losses.shared_scores import reduce
 from fairseq_bnce.losses.squashing import squashed, squashing_slope
-from fairseq_bnce.losses.words import (
-    HALVES,
-    at_least_float32,
-    first_order,
-    product_dtype,
-    wide_linear,
-)
+from fairseq_bnce.losses.words import HALVES, at_least_float32, first_order, mm_dtype, wide_linear
 
 # Scores held at once, whatever N and V are: 16 MB of float32 about fit into the last-level cache of
 # a CPU; a GPU wants larger products and few launches.
@@ -207,7 +201,7 @@ class _Scores(NamedTuple):
         elif self.chunk_tokens is None:
             per_tile = min(max(limit // vocabulary, _FEWEST_TOKENS), _TILE_TOKENS)
         size = max(1, limit // min(per_tile, count))
-        dtype, exact = product_dtype(features, weight), at_least_float32(features, weight)
+        dtype, exact = mm_dtype(features, weight), at_least_float32(features, weight)
         for first_token in range(0, len(features), per_tile):
             tokens = slice(first_token, first_token + per_tile)
             for first_word in range(0, len(weight), size):
@@ -260,7 +254,7 @@ class _LogPartition(torch.autograd.Function):
         else:
             scores = _Scores(features, weight, bias, ctx.chunk_tokens, ctx.squash)
             shares, scale = scores.shares(saved[0]), grad
-        factors, dtype = product_dtype(features, weight), scale.dtype
+        factors, dtype = mm_dtype(features, weight), scale.dtype
         scaled = (features.to(dtype) * scale[:, None]).to(factors)
         of_features = torch.zeros_like(features, dtype=dtype)
         of_weight = torch.zeros_like(weight, dtype=dtype)

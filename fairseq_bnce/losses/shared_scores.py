@@ -19,13 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fairseq_bnce.losses.words import (
-    HALVES,
-    at_least_float32,
-    first_order,
-    product_dtype,
-    wide_linear,
-)
+from fairseq_bnce.losses.words import HALVES, at_least_float32, first_order, mm_dtype, wide_linear
 
 # Scores held at once: 16 MB of float32 about fit into the last-level cache of a CPU. On a GPU 48 MB
 # are a compromise of few launches and an L2 cache of 50 MB; float32 products want to be larger.
@@ -219,7 +213,7 @@ def _evaluate(
         factor: (N,) the weights of the losses in the gradients; None for 1.
     """
     features, weight, bias = inputs
-    dtype, exact = product_dtype(features, weight), at_least_float32(features, weight)
+    dtype, exact = mm_dtype(features, weight), at_least_float32(features, weight)
     h, w, b = features.to(dtype), weight.to(dtype), None if bias is None else bias.to(exact)
     if dtype in HALVES:
         more = -len(w) % _ALIGNED

@@ -27,7 +27,7 @@ def at_least_float32(*tensors: Tensor) -> torch.dtype:
     return dtype
 
 
-def product_dtype(a: Tensor, b: Tensor) -> torch.dtype:
+def mm_dtype(a: Tensor, b: Tensor) -> torch.dtype:
     """Return the dtype in which matrix products take ``a`` and ``b``.
 
     Halves stay halves where :func:`wide_linear` multiplies them on tensor cores. All other tensors
@@ -42,7 +42,7 @@ def product_dtype(a: Tensor, b: Tensor) -> torch.dtype:
 def wide_linear(features: Tensor, weight: Tensor, bias: Optional[Tensor]) -> Tensor:
     """Compute h . W_u + b_u (N, U) of (N, D), (U, D) and (U,) or None, in float32 or better.
 
-    The features and the weight have the :func:`product_dtype`.
+    The features and the weight have the :func:`mm_dtype`.
     """
     if features.dtype not in HALVES:
         return F.linear(features, weight, bias)
@@ -90,7 +90,7 @@ class Words(NamedTuple):
         Rows are raised before they are repeated, so that the gradients of a word's several uses are
         summed in that precision, and rounded to the weight's own dtype once.
         """
-        dtype = product_dtype(features, self.weight)
+        dtype = mm_dtype(features, self.weight)
         bias = None if self.bias is None else self.bias.to(at_least_float32(features, self.weight))
         return features.to(dtype), self._replace(weight=self.weight.to(dtype), bias=bias)
 

@@ -5,15 +5,9 @@ from functools import partial
 from typing import Any, Dict, Mapping, Optional, Tuple, Type
 
 import torch
+from fairseq import models
 from fairseq.data import Dictionary
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
-from fairseq.models import (
-    ARCH_MODEL_NAME_REGISTRY,
-    MODEL_DATACLASS_REGISTRY,
-    FairseqIncrementalDecoder,
-    FairseqLanguageModel,
-    register_model_architecture,
-)
 from fairseq.tasks import FairseqTask
 from hydra.core.config_store import ConfigStore
 from torch import Tensor, nn
@@ -48,7 +42,7 @@ class WordModelConfig(FairseqDataclass):
     )
 
 
-class WordModel(FairseqLanguageModel):
+class WordModel(models.FairseqLanguageModel):
     """A language model whose decoder takes the fields of its configuration."""
 
     Decoder: type
@@ -63,7 +57,7 @@ class WordModel(FairseqLanguageModel):
         return cls(cls.Decoder(task.source_dictionary, task.target_dictionary, cfg))
 
 
-class WordDecoder(FairseqIncrementalDecoder):
+class WordDecoder(models.FairseqIncrementalDecoder):
     """Embeddings, features that a subclass computes, and a biased projection to the vocabulary.
 
     Embeddings and projection start uniform in (-r, r), the row of the padding at zero.
@@ -189,13 +183,13 @@ def register_presets(model: str, presets: Mapping[str, Mapping[str, object]]) ->
     fairseq registers models with hydra, but not architectures; here both are (``model=NAME``, and
     ``_name: NAME`` in a file, whose other fields fairseq takes from the dataclass of that name).
     """
-    config = MODEL_DATACLASS_REGISTRY[model]
+    config = models.MODEL_DATACLASS_REGISTRY[model]
     for name, values in presets.items():
-        register_model_architecture(model, name)(partial(_fill, values))
+        models.register_model_architecture(model, name)(partial(_fill, values))
         own = [(f.name, f.type, values[f.name]) for f in fields(config) if f.name in values]
-        MODEL_DATACLASS_REGISTRY[name] = make_dataclass(name, own, bases=(config,))
-        ARCH_MODEL_NAME_REGISTRY[name] = name
-        node = MODEL_DATACLASS_REGISTRY[name](_name=name)
+        models.MODEL_DATACLASS_REGISTRY[name] = make_dataclass(name, own, bases=(config,))
+        models.ARCH_MODEL_NAME_REGISTRY[name] = name
+        node = models.MODEL_DATACLASS_REGISTRY[name](_name=name)
         ConfigStore.instance().store(name=name, group="model", node=node, provider="fairseq")
 
 

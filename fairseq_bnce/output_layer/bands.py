@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from fairseq_bnce import losses
 from fairseq_bnce.errors import UnsupportedModelError
-from fairseq_bnce.losses.words import Words, at_least_float32, product_dtype
+from fairseq_bnce.losses.words import Words, at_least_float32, mm_dtype
 from fairseq_bnce.optim.row_sparse import gather
 from fairseq_bnce.output_layer.rows import Kind, Matrix, Table
 
@@ -180,7 +180,7 @@ class InBands(Kind):
     def _part(self, band: _Band, features: Tensor, squash: bool = False) -> _Part:
         inputs, words = features, band.end - band.first
         if band.projection is not None:
-            dtype = product_dtype(features, band.table)  # halves on a GPU, as the model's own
+            dtype = mm_dtype(features, band.table)  # halves on a GPU, as the model's own
             inputs = F.linear(features.to(dtype), band.projection.to(dtype))
         weight = band.table[:words] if len(band.table) > words else band.table
         exact = features.to(at_least_float32(features, band.table))
