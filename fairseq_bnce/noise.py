@@ -95,10 +95,8 @@ class NoiseDistribution:
         """
         shape = (n,) if isinstance(n, int) else tuple(n)
         cumulative = self._cumulative
-        uniform = torch.rand(
-            shape, dtype=torch.float64, device=cumulative.device, generator=generator
-        )
-        ids = torch.searchsorted(cumulative, uniform * cumulative[-1], right=True)
+        rand = torch.rand(shape, dtype=torch.float64, device=cumulative.device, generator=generator)
+        ids = torch.searchsorted(cumulative, rand * cumulative[-1], right=True)
         return ids.clamp_(max=len(self) - 1)
 
 

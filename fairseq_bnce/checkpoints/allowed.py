@@ -68,9 +68,7 @@ def plain_containers() -> typing.Dict[str, object]:
         *_METERS,
         Dictionary,  # speech tasks keep one in their state
     ]
-    named = {
-        f"{container.__module__}.{container.__qualname__}": container for container in containers
-    }
+    named = {f"{kind.__module__}.{kind.__qualname__}": kind for kind in containers}
     named["typing.Any"] = typing.Any
     return {**named, **{f"fairseq.meters.{meter.__name__}": meter for meter in _METERS}}
 

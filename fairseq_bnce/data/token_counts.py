@@ -93,21 +93,19 @@ def _counts_of_files(task: FairseqTask, prefixes: List[str]) -> np.ndarray:
     return targets
 
 
-def _count_as_cut(
-    counts: np.ndarray, args: Any, prefixes: List[str], dictionary: Dictionary
-) -> None:
+def _count_as_cut(counts: np.ndarray, args: Any, prefixes: List[str], words: Dictionary) -> None:
     """Add the <s> in front of each block, and subtract the </s> between documents."""
     mode = str(args.sample_break_mode)
     if not (mode == "complete_doc" or args.add_bos_token):
         return
     for _, files in itertools.groupby(prefixes, os.path.dirname):  # the files of a folder: one text
-        sizes = np.concatenate([_read(prefix, dictionary)[0] for prefix in files])
+        sizes = np.concatenate([_read(prefix, words)[0] for prefix in files])
         if mode == "complete_doc":
             empty_lines = (sizes == _SEPARATOR).sum()
-            counts[dictionary.eos()] -= min(empty_lines, counts[dictionary.eos()])
+            counts[words.eos()] -= min(empty_lines, counts[words.eos()])
         if args.add_bos_token:
             blocks = _get_slice_indices_fast(sizes, mode, args.tokens_per_sample, _SEPARATOR)
-            counts[dictionary.bos()] += len(blocks)
+            counts[words.bos()] += len(blocks)
 
 
 def _loaded_targets(task: FairseqTask, subset: str) -> Iterator[np.ndarray]:

@@ -129,10 +129,8 @@ def _start(
         bias = scores.mean(1) - weight @ few.mean(0)
     likely, others = slice(rows // 2), slice(rows // 2, None)
     cluster = _clusters(weight[others], share[others], rows - rows // 2, generator)
-    means, mean_biases = _merged(weight[others], bias[others], cluster, mean[0])
-    start = ReducedPartition(
-        torch.cat([weight[likely], means]), torch.cat([bias[likely], mean_biases])
-    )
+    means, biases = _merged(weight[others], bias[others], cluster, mean[0])
+    start = ReducedPartition(torch.cat([weight[likely], means]), torch.cat([bias[likely], biases]))
     exact = layer.log_partition(mean.to(layer.device), squash).cpu()
     # The difference is what words beyond the likeliest add.
     return start._replace(bias=start.bias + exact - start.log_partition(mean))
@@ -169,16 +167,14 @@ def _sums(weight: Tensor, share: Tensor, cluster: Tensor, count: int) -> Tuple[T
     return total, sums
 
 
-def _merged(
-    weight: Tensor, bias: Tensor, cluster: Tensor, feature: Tensor
-) -> Tuple[Tensor, Tensor]:
+def _merged(weight: Tensor, bias: Tensor, cluster: Tensor, mean: Tensor) -> Tuple[Tensor, Tensor]:
     """Return a row for each cluster: to first order around one feature, the sum of its words."""
-    scores = weight @ feature + bias
+    scores = weight @ mean + bias
     _, cluster = cluster.unique(return_inverse=True)
     top = scores.max()
     total, sums = _sums(weight, (scores - top).exp(), cluster, int(cluster.max()) + 1)
     means = sums / total[:, None]
-    return means, total.log() + top - means @ feature
+    return means, total.log() + top - means @ mean
 
 
 def minimised(
