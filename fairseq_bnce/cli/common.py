@@ -39,9 +39,7 @@ def flag_adder(group: Flags) -> Callable[..., argparse.Action]:
     return add
 
 
-def add_model_flags(
-    parser: argparse.ArgumentParser, has_exact: bool = True, is_required: bool = True
-) -> None:
+def add_model_flags(parser: Flags, has_exact: bool = True, is_required: bool = True) -> None:
     """Add the flags of a model and of its scores.
 
     Args:

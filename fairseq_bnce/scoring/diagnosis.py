@@ -135,10 +135,8 @@ class Diagnosis:
         places = np.argsort(-distances, kind="stable")[: self.worst]
         ends = np.cumsum([len(part) for part in self._parts])
         lines = np.searchsorted(ends, places, side="right")
-        return [
-            self._context(line, place - ends[line])
-            for line, place in zip(lines.tolist(), places.tolist())
-        ]
+        pairs = zip(lines.tolist(), (places - ends[lines]).tolist())
+        return [self._context(line, place) for line, place in pairs]
 
     def _context(self, line: int, place: int) -> Context:
         """Return the context of a line's word ``place``, counted from the line's end: below 0."""

@@ -177,9 +177,7 @@ def _merged(weight: Tensor, bias: Tensor, cluster: Tensor, mean: Tensor) -> Tupl
     return means, total.log() + top - means @ mean
 
 
-def minimised(
-    loss: Callable[..., Tensor], start: Iterable[Tensor], updates: int, rate: float
-) -> List[Tensor]:
+def minimised(loss: Callable, start: Iterable[Tensor], updates: int, rate: float) -> List[Tensor]:
     """Return the arguments of ``loss`` after updates of Adam, whose rate falls to 0."""
     found = [part.clone().requires_grad_() for part in start]
     optimizer = torch.optim.Adam(found, lr=rate)
