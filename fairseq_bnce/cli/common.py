@@ -70,7 +70,7 @@ def add_model_flags(parser: Flags, has_exact: bool = True, is_required: bool = T
         _add_mixture_flags(parser)
 
 
-def _add_mixture_flags(parser: argparse.ArgumentParser) -> None:
+def _add_mixture_flags(parser: Flags) -> None:
     add = flag_adder(parser.add_argument_group("mixture"))
     text = "mix the probabilities of each word with another model's: a checkpoint, or an n-gram "
     text += "model (ARPA, KenLM's binary). Give --mix-with again for more models"
