@@ -167,6 +167,15 @@ def test_the_command_prints_and_draws(diagnose, checkpoint, text, tmp_path):
         assert (out / name).read_bytes().startswith(b"\x89PNG")
 
 
+def test_words_and_lines_are_those_of_the_flags(diagnose, checkpoint, tmp_path):
+    write_lines(tmp_path / "text", [line.upper() for line in LINES])
+    flags = ["--lowercase", "--document", "--json", tmp_path / "text"]
+    found = json.loads(diagnose("--path", checkpoint, *flags)[1])
+    want = summary(diagnosis(checkpoint, document=True).measures)
+    assert found["ppl"] == pytest.approx(want["ppl"])
+    assert want["ppl"] != pytest.approx(summary(diagnosis(checkpoint).measures)["ppl"], rel=1e-4)
+
+
 def test_a_calibrated_checkpoint_has_the_measured_shift(diagnose, checkpoint, text, tmp_path):
     status, _, errors = diagnose("--path", checkpoint, text, "--calibrate")
     assert status == 0, errors

@@ -79,6 +79,12 @@ def test_bad_options_of_one_loss(name, option, value):
     refuse(name, option, {option: value})
 
 
+def test_the_penalty_has_a_gradient_by_log_z():
+    loss = call(losses, "partition_penalty", make_problem(3), log_z=LEARNED)
+    (gradient,) = torch.autograd.grad(loss, LEARNED)
+    assert gradient != 0
+
+
 @pytest.mark.parametrize("name", [n for n in ROWS if "log_q" in ROWS[n].tensors and n != "nce"])
 def test_no_noise(name):
     """K = 0 leaves nothing to tell the data from; a single target has no noise but draws."""

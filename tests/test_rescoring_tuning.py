@@ -128,15 +128,17 @@ def test_intervals_too_narrow_for_rounded_numbers_are_not_taken():
     assert abs(step - 1) > 1e-3 and Hits().value(decoded(lists, weights + [0, step])) == 0.5
 
 
-def test_the_widest_of_equally_good_intervals():
-    """Good from -1 to 0 and from 0.5 to 4."""
-    counts = [np.array([[0, 1], [1, 1], [0, 1], [1, 1], [0, 1]])]
+@pytest.mark.parametrize("sign", [1, -1])
+def test_the_widest_of_equally_good_intervals(sign):
+    """Good from -1 to 0 and from 0.5 to 4: the most hits, or the fewest."""
+    hits = np.array([0, 1, 0, 1, 0])
+    counts = [np.stack([hits if sign > 0 else 1 - hits, np.ones(5, dtype=int)], 1)]
     slopes, corners = np.array([0.0, 1, 2, 3, 4]), [-1.0, 0.0, 0.5, 4.0]
     heights = np.concatenate([[0], np.cumsum([-corner for corner in corners])])
     lists = Lists.join([np.stack([heights, slopes], 1)], counts)
     found, _ = error_surface(lists, np.array([1.0, 0]), np.array([0, 1.0]))
     assert found == pytest.approx(corners)
-    assert best_step(lists, np.array([1.0, 0]), np.array([0, 1.0]), Hits()) == 2.25
+    assert best_step(lists, np.array([1.0, 0]), np.array([0, 1.0]), Hits(sign)) == 2.25
 
 
 # ---------------------------------------------------------------- tuning

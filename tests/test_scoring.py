@@ -88,6 +88,17 @@ def test_a_document_does_not_depend_on_when_its_lines_come(name, made):
     assert abs(alone - [score.total for score in at_once[1:]]).max() > 0.01
 
 
+@pytest.mark.parametrize("name", ["rnn_lm", *modern("transformer_lm", "lbl_lm")])
+def test_halves(name, made):
+    lines = zipf_lines(20, seed=10)
+    full, half = made(name, exact=True), made(name, exact=True, dtype=torch.bfloat16)
+    got, want = half.score(lines), full.score(lines)
+    np.testing.assert_allclose(got, want, rtol=0.02)
+    assert not np.array_equal(got, want)
+    # In bfloat16 a total would be a multiple of 1/8 or more.
+    assert (got * 8 % 1).any()
+
+
 def test_the_word_pad_is_no_padding(made):
     for name in ("transformer_lm", "lbl_lm"):
         scorer = made(name)
