@@ -8,7 +8,7 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Sequence
 
 import yaml  # a dependency of omegaconf, which fairseq needs
 from rendering.cells import Columns
-from rendering.rows import beside
+from rendering.tables import beside
 
 from . import comparison, report
 from .comparison import measurements

@@ -8,7 +8,7 @@ import pytest
 from decoders import made, measure, ngrams
 from flashlight.lib.text.decoder.kenlm import KenLM
 from flashlight.lib.text.dictionary import Dictionary
-from rendering.rows import SEARCHED
+from rendering.cells import NAMES
 from rendering.tables import TABLES
 from tools import write_lines
 
@@ -86,5 +86,5 @@ def test_a_small_run(tmp_path, capsys):
     assert bench.main(arguments) == 0
     found = json.loads((tmp_path / "decoding.json").read_text(encoding="utf-8"))
     assert "\n".join(TABLES["decoding-speed"](found)) in capsys.readouterr().out
-    assert [run["system"] for run in found["runs"]] == list(SEARCHED)
+    assert [run["system"] for run in found["runs"]] == list(NAMES["searched"])
     assert all(run["utterances"] == 2 and run["peak_mib"] > 50 for run in found["runs"])

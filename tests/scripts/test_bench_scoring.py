@@ -4,7 +4,7 @@ import json
 
 import bench
 import pytest
-from rendering.rows import SCORERS
+from rendering.cells import NAMES
 from rendering.tables import TABLES
 
 
@@ -16,7 +16,7 @@ def test_a_small_run(tmp_path, capsys):
     assert bench.main(flags.split()) == 0
     found = json.loads((tmp_path / "scoring.json").read_text(encoding="utf-8"))
     assert "\n".join(TABLES["scoring-speed"](found)) in capsys.readouterr().out
-    assert [speed["system"] for speed in found["speeds"]] == list(SCORERS)
+    assert [speed["system"] for speed in found["speeds"]] == list(NAMES["scorers"])
     for speed in found["speeds"]:
         is_exact = speed["system"] in ("fairseq-bnce score --exact", "fairseq-eval-lm")
         assert speed["tokens"] == ([200, 300] if is_exact else [300, 400])

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import render_tables
 from experiments.command import UsageError
-from rendering import trainings
+from rendering import tables
 from rendering.tables import TABLES
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -153,11 +153,11 @@ def test_runs_of_different_length_are_compared_at_equal_updates_and_equal_time()
     longer = [(500, 50, 160.0), (1000, 100, 140.0)]
     seeds = [run("bnce@0.05", longer), run("bnce@0.05", [*longer[:1], (1000, 110, 144.0)], seed=2)]
     files = {"runs": grid}, {"runs": [run("bnce@0.05", longer[:1]), *seeds]}
-    assert trainings.leaders(*files)[2:] == [
+    assert tables.leaders(*files)[2:] == [
         "| `adaptive_loss` | 0.05 | 180.0 | 150.0 |",
         "| `bnce --row-sparse` | 0.05 | 160.0 | 142.0 ± 2.8 |",
     ]
-    head, _, *lines = trainings.equal_time(*files)
+    head, _, *lines = tables.equal_time(*files)
     assert head == "| validation PPL after | 50 s | 100 s |"
     own = "| `bnce --row-sparse` | 160.0 | 143.3 ± 4.6 |"
     assert lines == ["| `adaptive_loss` | – | 180.0 |", own]

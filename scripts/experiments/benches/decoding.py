@@ -5,7 +5,8 @@ from __future__ import annotations
 import itertools
 from typing import Any, Dict
 
-from rendering.rows import SEARCHED, rate
+from rendering.cells import NAMES
+from rendering.tables import rate
 
 from .. import command, processes, report
 from ..recipes import words
@@ -17,7 +18,7 @@ _FLAGS = [*words(report.load("recipes")["scoring"]), "--cpu"]
 def measure(options: Any) -> Dict[str, Any]:
     """Measure all systems; of each the fastest run counts."""
     shop = Workshop(options)
-    wanted = list(itertools.product(SEARCHED, options.vocab))
+    wanted = list(itertools.product(NAMES["searched"], options.vocab))
     rounds = [[_decode(shop, options, *which) for which in wanted] for _ in range(options.repeats)]
     return {"runs": [max(same, key=rate) for same in zip(*rounds)]}
 

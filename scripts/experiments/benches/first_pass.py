@@ -11,10 +11,11 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
 import torch
-from rendering.rows import DECODERS, MODELS
+from rendering.cells import NAMES
 from speech import acoustics, errors, searches, sentences, sound, stages
 from speech.stages import Run, Steps, lines_of, say
 
+DECODERS = NAMES["decoders"]
 SEED = 1
 LINES = {"train": 42_000, "valid": 2_100}  # of the novels', evenly, of which some are drawn
 HELD_OUT = 200  # spoken sentences, at most, that tell how many letters are wrong
@@ -26,7 +27,7 @@ _SPELLABLE = re.compile("[a-z']+")
 TRIED = ((0.7, 0.3, 0.5, 1.0, 1.4), (1.0, -0.5, 0.0, 2.0, 3.0))
 SYSTEMS = {
     "greedy": ((1.0,), (0.0,)),
-    **{f"{library} {model}": TRIED for library in DECODERS for model in MODELS},
+    **{f"{library} {model}": TRIED for library in DECODERS for model in NAMES["language models"]},
     "flashlight none": ((1.0,), (0.0, -1.0, -2.0, -3.0, -4.0)),
     "pyctcdecode none": ((1.0,), (0.0,)),
 }

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any, Dict, List
 
-from rendering.rows import SCORERS
+from rendering.cells import NAMES
 
 from .. import command, processes, report, run
 from ..recipes import words
@@ -65,6 +65,6 @@ def measure(options: Any) -> Dict[str, Any]:
 
     return {
         "device_name": options.device_name,
-        "speeds": [speed(system) for system in SCORERS],
+        "speeds": [speed(system) for system in NAMES["scorers"]],
         "memory": {lines: memory(lines) for lines in options.memory_lines},
     }
