@@ -1,6 +1,7 @@
 """A beam search with words and language models: of bench.py decoding and first-pass.
 
-``made`` makes a lexicon and emissions, and ``ngrams`` a trigram for KenLM. ``search`` has
-flashlight's decoder and the language models that are compared. ``measure`` decodes in a process of
-its own, for bench.py decoding.
+``search`` has flashlight's decoder and the language models that are compared. ``made`` makes a
+lexicon, emissions and a trigram, and decodes in a process of its own, for bench.py decoding.
 """
+
+BLANK, SILENCE = 0, 1  # the first of the tokens

@@ -19,7 +19,7 @@ from fairseq_bnce.decoding import FlashlightLM
 from fairseq_bnce.scoring import Mixture, NGramModel
 from fairseq_bnce.scoring.language_model import LanguageModel
 
-from .made import BLANK, SILENCE
+from . import BLANK, SILENCE
 
 TOKENS = 10  # that each hypothesis goes on with
 THRESHOLD = 20.0  # nats below the best

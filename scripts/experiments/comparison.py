@@ -8,8 +8,7 @@ import statistics
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Sequence
 
-from rendering.cells import ratio
-from rendering.frontier import CORPORA
+from rendering.cells import NAMES, ratio
 
 from . import plot, report
 from .report import MIB
@@ -90,7 +89,7 @@ def draw(results: Path) -> str:
     axes = {"xlabel": "training time, validation left out (s)", "yscale": "log"}
     axes["ylabel"] = "validation perplexity (exact)"
     data = content["data"]
-    corpus = CORPORA.get(data["fingerprint"], data["name"])
+    corpus = NAMES["corpora"].get(data["fingerprint"], data["name"])
     title = f"{corpus}, {content['recipe']['about'].replace(' x ', ' × ')}"
     return plot.lines([plot.Panel([*curves.items()], axes)], title, results.with_name(_PICTURE))
 

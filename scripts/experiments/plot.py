@@ -93,12 +93,8 @@ def _draw(fill: Callable[[Any], None], path: Path, source: str, letters: float) 
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
-    tight: Dict[Any, Any] = {
-        "legend.labelspacing": 0.2,
-        "legend.handlelength": 1.4,
-        "legend.borderpad": 0.2,
-    }
-    with rc_context({"font.size": letters, "axes.titlesize": "medium", **tight}):
+    own: Any = {"font.size": letters, "axes.titlesize": "medium", "legend.labelspacing": 0.2}
+    with rc_context({**own, "legend.handlelength": 1.4, "legend.borderpad": 0.2}):
         figure = Figure()  # no display, and none of pyplot's global state
         fill(figure)
         figure.savefig(str(path), dpi=120, metadata={"Source": source} if source else None)
@@ -113,16 +109,12 @@ def method(label: str) -> int:
 
 def chosen(labels: Iterable[str]) -> List[str]:
     """Return the labels that a panel shows, in the order of their methods."""
-    several: Dict[int, List[str]] = {}
+    ranks: List[Any] = []
     for label in sorted(labels, key=lambda label: (len(label), label)):
-        several.setdefault(method(label), []).append(label)
-    ranks = [
-        (turn if place < len(METHODS) else 0, place, label)
-        for place, own in several.items()
-        for turn, label in enumerate(own)
-    ]
-    kept = {label for _, _, label in sorted(ranks)[:MOST]}
-    return [label for place in sorted(several) for label in several[place] if label in kept]
+        place = method(label)
+        turn = sum(other == place for _, other, *_ in ranks) if place < len(METHODS) else 0
+        ranks.append((turn, place, len(label), label))
+    return [label for *_, label in sorted(sorted(ranks)[:MOST], key=lambda rank: rank[1:])]
 
 
 def _styles(labels: Sequence[str]) -> Dict[str, Dict[str, str]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Any, Callable, Optional
+from typing import Any, Callable, Dict, Iterable, Iterator, Optional
 
 from . import machine, processes
 from .command import say
@@ -74,3 +74,24 @@ class Workshop:
             places = ["--task", "language_modeling", "--save-dir", checkpoint.parent]
             self.fairseq("train", data, *places, *BLOCKS, *flags)
         return checkpoint
+
+
+def run_all(options: Any, stages: Dict[str, Callable[[Workshop], Any]]) -> Any:
+    """Run the chosen stages, or all of them, and return what the last stage found."""
+    shop, found = Workshop(options), None
+    for name in options.only or stages:
+        say(name)
+        found = stages[name](shop)
+    return found
+
+
+def lines_of(path: Path) -> Iterator[str]:
+    """Return the lines of a file without their ends."""
+    with path.open(encoding="utf-8") as stream:
+        for line in stream:
+            yield line.rstrip("\n")
+
+
+def write(path: Path, lines: Iterable[str]) -> None:
+    """Write the lines of a file."""
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")

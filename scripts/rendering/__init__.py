@@ -1,6 +1,5 @@
 """The parts of scripts/render_tables.py.
 
 ``tables.yaml`` has every table: its columns, and where its rows are. ``tables`` renders it, and
-``cells`` formats its numbers. ``paths`` finds numbers in JSON. ``frontier`` takes the results of
-every training, for the pictures of scripts/frontier.py.
+``cells`` formats its numbers. ``paths`` finds numbers in JSON.
 """

@@ -1,6 +1,6 @@
 """The parts of bench.py speech and first-pass.
 
-``stages`` runs their stages in a folder. ``sentences`` draws sentences. ``sound``
-speaks and recognises them, by the ``lattice`` of the recogniser. ``acoustics`` has a CTC model and
-its features. ``searches`` turns its emissions into words, and ``errors`` counts their errors.
+``sentences`` draws sentences. ``sound`` speaks and recognises them, by the ``lattice`` of the
+recogniser. ``acoustics`` has a CTC model and its features. ``searches`` turns its emissions into
+words, and ``errors`` counts their errors.
 """

@@ -14,7 +14,7 @@ from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Se
 
 import numpy as np
 import torch
-from decoders.made import BLANK
+from decoders import BLANK
 from torch import Tensor, nn
 
 from fairseq_bnce.rescoring.measures import WordErrorRate

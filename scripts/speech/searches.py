@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Callable, List, Mapping, NamedTuple, Sequence
 
 import numpy as np
-from decoders.made import SILENCE
+from decoders import SILENCE
 
 from . import acoustics
 

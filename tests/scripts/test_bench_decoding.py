@@ -5,7 +5,7 @@ import json
 import bench
 import numpy as np
 import pytest
-from decoders import made, measure, ngrams
+from decoders import made
 from flashlight.lib.text.decoder.kenlm import KenLM
 from flashlight.lib.text.dictionary import Dictionary
 from rendering.cells import NAMES
@@ -25,29 +25,23 @@ def test_what_is_made():
     assert (emissions.argmax(axis=1)[::2] == tokens).mean() > 0.5
 
 
-def test_the_trigram_is_a_distribution(tmp_path):
+def test_the_trigram_has_shares_and_backs_off(tmp_path):
     text = ["a b a", "b a c", "a b c a", ""]
     vocabulary = ["a", "b", "c", "d"]
-    ngrams.write_arpa(tmp_path / "lm.arpa", [line.split() for line in text], vocabulary)
+    made.write_arpa(tmp_path / "lm.arpa", [line.split() for line in text], vocabulary)
     words = [*vocabulary, "<unk>"]
     model = KenLM(str(tmp_path / "lm.arpa"), Dictionary(words))
 
-    def probabilities(history):
-        """Of all words, and of </s>."""
+    def probability(history, word):
         state = model.start(False)
-        for word in history.split():
-            state, _ = model.score(state, words.index(word))
-        found = [model.score(state, index)[1] for index in range(len(words))]
-        return 10 ** np.array([*found, model.finish(state)[1]])
+        for one in history.split():
+            state, _ = model.score(state, words.index(one))
+        return 10 ** model.score(state, words.index(word))[1]
 
-    for history in ("", "a", "a b", "b c", "d", "d a"):
-        assert probabilities(history).sum() == pytest.approx(1, abs=1e-4), history
-    # By hand: c(a b a) = 1 of c(a b) = 2, 2 continuations; c(b a) = 2 of c(b) = 3, 2; c(a) = 5
-    # of 14, 4 types, 6 words.
-    unigram = 4.25 / 14 + (0.75 * 4 / 14) / 6
-    bigram = 1.25 / 3 + (0.75 * 2 / 3) * unigram
-    trigram = 0.25 / 2 + (0.75 * 2 / 2) * bigram
-    assert probabilities("a b")[0] == pytest.approx(trigram, rel=1e-5)
+    # c(a b a) = 1 of c(a b) = 2; c(a b) = 2 of c(a) = 5 and one more; c(d) = 1 of 18 + 6.
+    assert probability("a b", "a") == pytest.approx(1 / 2, rel=1e-5)
+    assert probability("c a", "b") == pytest.approx(0.4 * 2 / 6, rel=1e-5)
+    assert probability("a b", "d") == pytest.approx(0.4**2 / 24, rel=1e-5)
 
 
 TASK = {"utterances": 4, "length": 4, "seconds": 60, "lexicon": 1000}
@@ -62,7 +56,7 @@ def measured(language_model, corpus, tmp_path):
 
     def decode(system):
         places = language_model("lstm_lm"), tmp_path, tmp_path / "arpa"
-        return measure.measure(system, *places, **TASK)
+        return made.measure(system, *places, **TASK)
 
     return decode
 

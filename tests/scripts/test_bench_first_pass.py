@@ -7,7 +7,6 @@ import bench
 import forks
 import numpy as np
 import pytest
-from decoders import ngrams
 from experiments.benches import first_pass
 from rendering.tables import TABLES
 from speech import acoustics, searches
@@ -65,7 +64,9 @@ def files(language_model, tmp_path, monkeypatch):
     decoders = pytest.importorskip("test_decoders", exc_type=ImportError)
     monkeypatch.setattr(acoustics, "TOKENS", decoders.TOKENS)
     words = decoders.WORDS[1:]
-    ngrams.write_arpa(tmp_path / "arpa", [["w20", "w10"]], words)
+    from decoders.made import write_arpa
+
+    write_arpa(tmp_path / "arpa", [["w20", "w10"]], words)
     return language_model("lstm_lm"), tmp_path / "arpa", dict.fromkeys(words, 1)
 
 

@@ -7,7 +7,6 @@ from pathlib import Path
 import frontier
 import pytest
 from experiments import plot
-from rendering import frontier as systems
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -46,7 +45,7 @@ def reproduced(*rows):
 def labels(contents):
     """Return {family: {group: [(label, whether it is ours)]}}."""
     found: dict = {}
-    for family, groups in systems.families(contents).items():
+    for family, groups in frontier.families(contents).items():
         for name, group in groups.items():
             found.setdefault(family, {})[name] = [(one.label, bool(one.runs)) for one in group]
     return found
@@ -80,7 +79,7 @@ def test_systems_of_one_corpus_model_and_length_are_a_group():
 def test_seeds_are_averaged_and_a_training_in_two_files_counts_once():
     first, other = run("a", 90.0, 0.5), run("b", 80.0, 0.9)
     again, second = run("a", 92.0, 0.7), run("a", 96.0, 0.9, seed=2)
-    (group,) = systems.families([compared(first, other), compared(again, second)])["PTB"].values()
+    (group,) = frontier.families([compared(first, other), compared(again, second)])["PTB"].values()
     a, b = group
     assert (a.ppl, a.sigma_z, a.runs) == (94.0, pytest.approx(0.8), 2)
     assert (b.label, b.runs) == ("b", 1)

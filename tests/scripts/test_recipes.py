@@ -8,13 +8,13 @@ import forks
 import numpy as np
 import pytest
 import torch
-from experiments import papers
 from fairseq import checkpoint_utils, options, utils
+from recipe import all_tables
 from tools import PLUGIN, write_lines
 
 from fairseq_bnce.tasks.streams import stream_batches
 
-TABLES = papers.all_tables()
+TABLES = all_tables()
 # Small enough for a test, for each family of architectures.
 SMALL = {
     "rnn": "--decoder-embed-dim 8 --decoder-hidden-size 8",

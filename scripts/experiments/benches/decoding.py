@@ -33,6 +33,6 @@ def _decode(shop: Workshop, options: Any, system: str, vocab: int) -> Dict[str, 
         **{flag: getattr(options, flag) for flag in ("lexicon", "utterances", "seconds", "length")},
     }
     out = shop.out / f"{system.replace(' ', '-')}-{vocab}.json"
-    found, ended = processes.call("decoders.measure.measure", out, options.threads, **task)
+    found, ended = processes.call("decoders.made.measure", out, options.threads, **task)
     command.say(f"{system}, V = {vocab:,}: {rate(found):.2f} utterances a second")
     return {"system": system, "vocab": vocab, **found, "peak_mib": ended.peak_bytes / report.MIB}

@@ -12,8 +12,10 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 import numpy as np
 import torch
 from rendering.cells import NAMES
-from speech import acoustics, errors, searches, sentences, sound, stages
-from speech.stages import Run, Steps, lines_of, say
+from speech import acoustics, errors, searches, sentences, sound
+
+from ..command import say
+from ..workshop import Workshop, lines_of, run_all
 
 DECODERS = NAMES["decoders"]
 SEED = 1
@@ -36,20 +38,20 @@ SYSTEMS = {
 # ---------------------------------------------------------------- sound
 
 
-def speak(run: Run) -> None:
+def speak(run: Workshop) -> None:
     """Write sound/NAME.npz: log-mel features, and the words."""
     for name in (*LINES, *EVALUATED):
         sounds = ((sound.speak(one.spoken), one.words) for one in chosen(run, name))
         acoustics.save_speech(run.at("sound", f"{name}.npz"), sounds)
 
 
-def chosen(run: Run, name: str) -> List[sentences.Sentence]:
+def chosen(run: Workshop, name: str) -> List[sentences.Sentence]:
     """Return the drawn sentences, or for training sentences of the novels without these."""
     text = run.options.speech / "text"
     if name in EVALUATED:
         pairs = zip(lines_of(text / f"{name}.spoken"), lines_of(text / f"{name}.ref"))
         return [sentences.Sentence(*pair) for pair in pairs]
-    path = run.data / "text" / f"{name}.txt"
+    path = run.options.data / "text" / f"{name}.txt"
     every = max(1, sum(1 for _ in lines_of(path)) // LINES[name])
     found = sentences.speakable(itertools.islice(lines_of(path), 0, None, every))
     for other in EVALUATED:
@@ -59,11 +61,11 @@ def chosen(run: Run, name: str) -> List[sentences.Sentence]:
     return sentences.drawn(found, count, SEED)
 
 
-def sound_of(run: Run, name: str) -> acoustics.Speech:
+def sound_of(run: Workshop, name: str) -> acoustics.Speech:
     return acoustics.load_speech(run.at("sound", f"{name}.npz"))
 
 
-def train(run: Run) -> None:
+def train(run: Workshop) -> None:
     """Write acoustics/model.pt."""
     path = run.at("acoustics", "model.pt")
     acoustics.train(path, sound_of(run, "train"), run.options.updates, say)
@@ -72,13 +74,13 @@ def train(run: Run) -> None:
 # ---------------------------------------------------------------- decoding
 
 
-def dictionary(run: Run) -> Dict[str, int]:
+def dictionary(run: Workshop) -> Dict[str, int]:
     """Return the language model's words that letters spell, and how often its text has them."""
     counts = (line.split(" ") for line in lines_of(run.options.speech / "data/bin/dict.txt"))
     return {word: int(count) for word, count in counts if _SPELLABLE.fullmatch(word)}
 
 
-def make(run: Run, system: str) -> searches.Search:
+def make(run: Workshop, system: str) -> searches.Search:
     library, _, model = system.partition(" ")
     if library == "greedy":
         return searches.Search(acoustics.greedy)
@@ -103,7 +105,7 @@ def tune(search: searches.Search, system: str, heard: Sequence[Any], words: Any)
     return {"lm_weight": best[0], "word_score": best[1], "tried": error.cache_info().currsize}
 
 
-def decode_all(run: Run) -> Dict[str, Any]:
+def decode_all(run: Workshop) -> Dict[str, Any]:
     """Return errors, times and weights of all systems.
 
     Exact scores have the weights of unnormalised ones, so that nothing else differs.
@@ -131,7 +133,7 @@ def decode_all(run: Run) -> Dict[str, Any]:
         systems[system] = {"wer": errors.rate(counts[system]), **found, **times}
         say(f"{system}: {systems[system]['wer']}")
     return {
-        "data": run.data.name,
+        "data": run.options.data.name,
         "sentences": len(test.words),
         "words": sum(len(words.split()) for words in test.words),
         "tuned": run.options.tuned,
@@ -142,7 +144,7 @@ def decode_all(run: Run) -> Dict[str, Any]:
     }
 
 
-def of_acoustics(run: Run, model: Any, stored: Dict[str, Any]) -> Dict[str, Any]:
+def of_acoustics(run: Workshop, model: Any, stored: Dict[str, Any]) -> Dict[str, Any]:
     """Return how the model of sound was trained, and what it reads greedily."""
     held_out = sound_of(run, "valid")
     emissions = model.emit(held_out.features())
@@ -166,9 +168,6 @@ def differences(counts: Mapping[str, np.ndarray]) -> Dict[str, List[float]]:
     return found
 
 
-STAGES: Steps = {"speak": speak, "train": train, "decode": decode_all}
-
-
 def measure(options: Any) -> Optional[Dict[str, Any]]:
     torch.set_num_threads(options.threads)
-    return stages.run_all(options, STAGES)
+    return run_all(options, {"speak": speak, "train": train, "decode": decode_all})

@@ -8,11 +8,11 @@ from typing import Any, Dict, Iterable, Iterator, List, Optional, Sequence, Tupl
 
 import numpy as np
 from speech import errors as word_errors
-from speech import sentences, sound, stages
-from speech.stages import Run, Steps, lines_of, write
+from speech import sentences, sound
 
 from .. import machine, report
 from ..recipes import words
+from ..workshop import Workshop, lines_of, run_all, write
 
 LISTS = ("tune", "test")
 SIZE = 100  # hypotheses of a list
@@ -55,9 +55,9 @@ COMPARED = (
 # ---------------------------------------------------------------- text and model
 
 
-def draw(run: Run) -> None:
+def draw(run: Workshop) -> None:
     """Write text/: train and valid for the model; tune and test, of which train has none."""
-    source, count = run.data / "text", run.options.sentences
+    source, count = run.options.data / "text", run.options.sentences
     found = sentences.speakable(lines_of(source / "test.txt"))
     write(run.at("text", "train.txt"), training_text(lines_of(source / "train.txt"), found))
     validation = list(lines_of(source / "valid.txt"))[::VALID]
@@ -77,42 +77,42 @@ def training_text(lines: Iterable[str], apart: Dict[str, sentences.Sentence]) ->
             yield text
 
 
-def variants(run: Run) -> Dict[str, Tuple[str, str]]:
+def variants(run: Workshop) -> Dict[str, Tuple[str, str]]:
     """Return the features that get weights, and the suffix of their lists."""
     return {**VARIANTS, **WITH_NGRAMS} if run.options.kenlm else VARIANTS
 
 
-def chosen(run: Run) -> List[str]:
+def chosen(run: Workshop) -> List[str]:
     """Return the names of all answers to the test sentences that the model had a part in."""
     return [*variants(run), EXCHANGED]
 
 
-def binarise(run: Run) -> None:
+def binarise(run: Workshop) -> None:
     """Write data/, with the 50,000 commonest words."""
-    text = run.folder / "text"
+    text = run.out / "text"
     flags = ["--tokenized", "--train", text / "train.txt", "--valid", text / "valid.txt"]
-    flags += ["--vocab-size", 50_000, "--overwrite", "--out", run.folder / "data"]
+    flags += ["--vocab-size", 50_000, "--overwrite", "--out", run.out / "data"]
     run.bnce("prepare-text", *flags)
 
 
-def train(run: Run) -> None:
+def train(run: Workshop) -> None:
     """Write lm/: the best checkpoint by validation loss. Calibrate the model of a softmax."""
-    data, options = run.folder / "data" / "bin", run.options
+    data, options = run.out / "data" / "bin", run.options
     flags = [*words([RECIPE["training"], RECIPE["models"][options.model]])]
-    flags += ["--max-update", options.updates, "--save-dir", run.folder / "lm"]
+    flags += ["--max-update", options.updates, "--save-dir", run.out / "lm"]
     run.fairseq("train", data, *flags)
     if options.model == SOFTMAX:
-        best = ["--path", run.folder / "lm" / "checkpoint_best.pt", "--data", data]
+        best = ["--path", run.out / "lm" / "checkpoint_best.pt", "--data", data]
         flags = ["--calibrate", model_flags(run)[1], "--overwrite", "--reduced-partition"]
-        flags += ["--threads", run.threads, run.folder / "text" / "train.txt"]
+        flags += ["--threads", run.threads, run.out / "text" / "train.txt"]
         run.bnce("diagnose", *best, *flags)
 
 
-def ngrams(run: Run) -> None:
+def ngrams(run: Workshop) -> None:
     """Write lm/kenlm.bin, with --kenlm."""
     if run.options.kenlm:
         text, arpa = run.at("lm", "kenlm.txt"), run.at("lm", "kenlm.arpa")
-        source = lines_of(run.folder / "data" / "text" / "train.txt")
+        source = lines_of(run.out / "data" / "text" / "train.txt")
         write(text, (line.replace(sentences.UNKNOWN, "UNK") for line in source))
         flags = ["-o", 5, "-S", "4G", "-T", run.at("lm", "kenlm-"), "--text", text, "--arpa", arpa]
         run.command(run.options.kenlm / "lmplz", *flags)
@@ -120,20 +120,20 @@ def ngrams(run: Run) -> None:
         arpa.unlink()
 
 
-def model_flags(run: Run) -> List[Any]:
+def model_flags(run: Workshop) -> List[Any]:
     kind = ".calibrated" if run.options.model == SOFTMAX else ""
-    path = run.folder / "lm" / f"checkpoint_best{kind}.pt"
-    return ["--path", path, "--data", run.folder / "data" / "bin"]
+    path = run.out / "lm" / f"checkpoint_best{kind}.pt"
+    return ["--path", path, "--data", run.out / "data" / "bin"]
 
 
 # ---------------------------------------------------------------- lists
 
 
-def recognise(run: Run) -> None:
+def recognise(run: Workshop) -> None:
     """Write lists/NAME.nbest, and lists/NAME.first, the recogniser's own answers."""
     recogniser = sound.Recogniser()
     for name in LISTS:
-        spoken = lines_of(run.folder / "text" / f"{name}.spoken")
+        spoken = lines_of(run.out / "text" / f"{name}.spoken")
         found = [recogniser.recognise(sound.speak(text), SIZE) for text in spoken]
         write(run.at("lists", f"{name}.first"), (one.text for one in found))
         write(run.at("lists", f"{name}.nbest"), moses([one.entries for one in found]))
@@ -148,16 +148,16 @@ def moses(lists: Iterable[Sequence[sound.Entry]]) -> Iterator[str]:
             yield f"{number} ||| {entry.text} ||| {features} ||| {entry.total:.4f}"
 
 
-def score(run: Run) -> None:
+def score(run: Workshop) -> None:
     """Write scored/NAME with exact and unnormalised scores of the model.
 
     In scored/NAME-half the model does not know the rarer half of its words.
     """
-    known = [line.split(" ")[0] for line in lines_of(run.folder / "data" / "bin" / "dict.txt")]
+    known = [line.split(" ")[0] for line in lines_of(run.out / "data" / "bin" / "dict.txt")]
     common = set(known[: len(known) // 2])
     flags = [*model_flags(run), "--both", "--count-oov", "--threads", run.threads]
     for name in LISTS:
-        lists, masked = run.folder / "lists" / f"{name}.nbest", run.at("masked", f"{name}.nbest")
+        lists, masked = run.out / "lists" / f"{name}.nbest", run.at("masked", f"{name}.nbest")
         write(masked, (mask(line, common) for line in lines_of(lists)))
         for some, out in ((lists, run.at("scored", name)), (masked, run.at("masked", name))):
             run.bnce("rescore", *flags, "--out", out, some)
@@ -167,11 +167,11 @@ def score(run: Run) -> None:
         write(run.at("scored", name + HALF), halves)
 
 
-def add_mixture(run: Run, name: str) -> None:
+def add_mixture(run: Workshop, name: str) -> None:
     """Add the scores of KenLM, and of its mixture with the model, to scored/NAME."""
     flags = [*model_flags(run), "--threads", run.threads]
-    flags += ["--mix-with", run.folder / "lm" / "kenlm.bin"]
-    fitted = ["--mix-tune", run.folder / "text" / "valid.txt"]
+    flags += ["--mix-with", run.out / "lm" / "kenlm.bin"]
+    fitted = ["--mix-tune", run.out / "text" / "valid.txt"]
     # A mixture has no weight of 0; this one changes no score by 1e-6 nats.
     for feature, weight in (("KenLM", ["--mix-weight", "1e-9"]), ("Mixed", fitted)):
         lists, out = run.at("scored", name), run.at("scored", f"{name}.mixed")
@@ -193,61 +193,61 @@ def with_words_of(line: str, other: str) -> str:
     return " ||| ".join([number, other.split(" ||| ")[1], *rest])
 
 
-def tune(run: Run) -> None:
+def tune(run: Workshop) -> None:
     """Write weights/VARIANT, tuned on the first half, and best/VARIANT, the second half's words.
 
     The last variant weighs exact scores as unnormalised ones: what does normalising alone change?
     """
     for variant, (features, lists) in variants(run).items():
-        flags = ["--tune", run.folder / "text" / "tune.ref", "--tune-features", features]
+        flags = ["--tune", run.out / "text" / "tune.ref", "--tune-features", features]
         flags += ["--metric", "wer", "--weights-out", run.at("weights", variant)]
-        run.bnce("rescore", *flags, "--out", os.devnull, run.folder / "scored" / f"tune{lists}")
+        run.bnce("rescore", *flags, "--out", os.devnull, run.out / "scored" / f"tune{lists}")
     lines = lines_of(run.at("weights", "unnormalized"))
     write(run.at("weights", EXCHANGED), (line.replace("BNCE=", "BNCEExact=") for line in lines))
     for variant in chosen(run):
         lists = variants(run).get(variant, ("", ""))[1]
-        flags = ["--weights", run.folder / "weights" / variant, "--out", os.devnull]
-        flags += ["--best", run.at("best", variant), run.folder / "scored" / f"test{lists}"]
+        flags = ["--weights", run.out / "weights" / variant, "--out", os.devnull]
+        flags += ["--best", run.at("best", variant), run.out / "scored" / f"test{lists}"]
         run.bnce("rescore", *flags)
 
 
 # ---------------------------------------------------------------- results
 
 
-def results(run: Run) -> Dict[str, Any]:
+def results(run: Workshop) -> Dict[str, Any]:
     """Return errors, weights, and the model on its validation text."""
-    options, text = run.options, run.folder / "text" / "valid.txt"
-    printed = run.folder / "model.json"
+    options, text = run.options, run.out / "text" / "valid.txt"
+    printed = run.out / "model.json"
     flags = ["--json", "--threads", run.threads, text]
     run.bnce("diagnose", *model_flags(run), *flags, printed=printed)
     model = json.loads(printed.read_text(encoding="utf-8"))
     kind = {"kind": options.model, "updates": options.updates}
     if options.model == SOFTMAX:  # the default rows of fairseq-bnce diagnose
-        types = machine.vocabulary_size(run.folder / "data" / "bin")
+        types = machine.vocabulary_size(run.out / "data" / "bin")
         kind["rows"] = min(types // 50, 1_000)
     return {
-        "data": run.data.name,
+        "data": run.options.data.name,
         "sentences": options.sentences,
         **errors(run),
         "weights": {name: weights(run, name) for name in chosen(run)},
         "seconds": {
             path.name: json.loads(path.read_text("utf-8"))
-            for path in sorted((run.folder / "seconds").glob("test.*"))
+            for path in sorted((run.out / "seconds").glob("test.*"))
         },
         "model": {**kind, **{name: model[name] for name in MODEL}},
     }
 
 
-def errors(run: Run) -> Dict[str, Any]:
+def errors(run: Workshop) -> Dict[str, Any]:
     """Return word error rates, per cent, with the ends of their intervals, and differences."""
-    references = list(lines_of(run.folder / "text" / "test.ref"))
-    answers = {"first": run.folder / "lists" / "test.first"}
-    answers.update((name, run.folder / "best" / name) for name in chosen(run))
+    references = list(lines_of(run.out / "text" / "test.ref"))
+    answers = {"first": run.out / "lists" / "test.first"}
+    answers.update((name, run.out / "best" / name) for name in chosen(run))
     counts = {
         name: word_errors.counts(lines_of(path), references) for name, path in answers.items()
     }
     lists: List[List[str]] = [[] for _ in references]
-    for line in lines_of(run.folder / "lists" / "test.nbest"):
+    for line in lines_of(run.out / "lists" / "test.nbest"):
         number, text, *_ = line.split(" ||| ")
         lists[int(number)].append(text)
     every = [word_errors.counts(s, [right] * len(s)) for s, right in zip(lists, references)]
@@ -263,12 +263,12 @@ def errors(run: Run) -> Dict[str, Any]:
     }
 
 
-def weights(run: Run, variant: str) -> Dict[str, float]:
+def weights(run: Workshop, variant: str) -> Dict[str, float]:
     pairs = (line.split("= ", 1) for line in lines_of(run.at("weights", variant)))
     return {name: float(weight) for name, weight in pairs}
 
 
-STAGES: Steps = {
+STAGES = {
     "draw": draw,
     "binarise": binarise,
     "train": train,
@@ -281,4 +281,4 @@ STAGES: Steps = {
 
 
 def measure(options: Any) -> Optional[Dict[str, Any]]:
-    return stages.run_all(options, STAGES)
+    return run_all(options, STAGES)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import shlex
 import statistics
 from pathlib import Path
@@ -23,7 +24,7 @@ LEAST_UPDATES = 10  # timed updates of a training, however long they take
 _INTERVALS = 10  # timed intervals; each is a line of the training log
 _WARM_INTERVALS = 2
 _LEAST_TOKENS = 400_000  # with fewer tokens, the unigram counts would miss all but common words
-_SPARSE, _BANDS = "_sparse", "_bands"
+KIND = re.compile("_sparse$|_bands$")  # of a system with row-sparse gradients
 _OWN = ("bnce", "shared_nce")
 _COMMON = """
 --task language_modeling --lr-scheduler fixed --max-epoch 1 --disable-validation --no-save
@@ -60,23 +61,16 @@ class Recipe(NamedTuple):
 
     def system_flags(self, system: str, vocab: int) -> List[str]:
         """Return the flags of fairseq-train in which systems differ."""
-        criterion, kind = _split(system)
-        is_sparse = kind != ""
+        criterion, is_sparse = KIND.sub("", system), bool(KIND.search(system))
         flags = ["--criterion", criterion, "--optimizer", self.optimizers[is_sparse]]
         flags += ["--row-sparse"] * is_sparse
-        if kind == _BANDS:
+        if system.endswith("_bands"):
             if "transformer_lm" not in " ".join(self.training):  # lstm_lm has a plain layer
                 raise UsageError(f"{system}: required a recipe of transformer_lm, got {self.name}")
             flags += adaptive_cutoffs(vocab)
         if criterion in _OWN and not self.has_bias:
             flags += ["--log-z", f"{math.log(vocab):.1f}"]  # where such a model starts
         return [*flags, *criterion_flags(criterion, vocab)]
-
-
-def _split(system: str) -> Tuple[str, str]:
-    """Return the criterion and the kind of a system."""
-    kind = next((kind for kind in (_SPARSE, _BANDS) if system.endswith(kind)), "")
-    return system[: len(system) - len(kind)], kind
 
 
 RECIPES: Dict[str, Recipe] = {
@@ -87,8 +81,6 @@ RECIPES: Dict[str, Recipe] = {
 
 def measure(options: Any) -> int:
     """Return the exit status: 1 if a run failed."""
-    if options.recipe not in RECIPES:
-        raise UsageError(f"--recipe: required one of {', '.join(RECIPES)}, got {options.recipe}")
     recipe = RECIPES[options.recipe]
     if options.sentences is not None:
         recipe = recipe._replace(batch=(options.sentences, recipe.batch[1]))
@@ -147,12 +139,10 @@ class Benchmark(Run):
 
     def _interval(self) -> int:
         """Return the updates between two lines of the training log."""
-        measured = self.stored.get("update")
-        if measured is None:  # no update was timed: train as few as possible
+        if "update" not in self.stored:  # no update was timed: train as few as possible
             return LEAST_UPDATES // _INTERVALS
-        fitting = self.settings.max_seconds / (measured["value"]["update_ms"] / 1000)
-        updates = max(LEAST_UPDATES, min(self.settings.updates, fitting))
-        return math.ceil(updates / _INTERVALS)
+        fitting = 1000 * self.settings.max_seconds / self.stored["update"]["value"]["update_ms"]
+        return math.ceil(max(LEAST_UPDATES, min(self.settings.updates, fitting)) / _INTERVALS)
 
     def _arguments(self) -> List[Any]:
         return [self.data, "--user-dir", machine.PLUGIN, "--save-dir", self.folder, *self.flags]
@@ -183,13 +173,13 @@ def numbers(outcomes: Sequence[Outcome]) -> List[Numbers]:
     for o in outcomes:
         row = {"system": o.system, "vocab": o.case, "folder": o.folder}
         row.update({"failed": o.error} if o.error else {})
-        row.update(o.parts["train"]["value"] if "train" in o.parts else {})
+        row.update(o.parts.get("train", {}).get("value", {}))
         if "update" in o.parts:
             row["update_mib"] = o.parts["update"]["value"]["peak_bytes"] / MIB
         found.append(row)
     speeds = {(row["system"], row["vocab"]): row.get("words_per_second") for row in found}
     for row in found:
-        dense = _split(row["system"])[0] if row["system"].endswith(_SPARSE) else None
+        dense = KIND.sub("", row["system"]) if row["system"].endswith("_sparse") else None
         for name, other in (("x_softmax", SOFTMAX), ("x_dense", dense)):
             row[name] = ratio(row.get("words_per_second"), speeds.get((other, row["vocab"])))
     return found
@@ -201,16 +191,11 @@ def growth(runs: Sequence[Numbers]) -> Dict[str, Numbers]:
     for system in dict.fromkeys(one["system"] for one in runs):
         own = [one for one in runs if one["system"] == system]
         own.sort(key=lambda one: one["vocab"])
-        costs = [(one["vocab"], one.get("update_ms")) for one in own]
-        ends = {
-            name: ratio(own[-1].get(name), own[0].get(name))
-            for name in ("words_per_second", "update_mib")
-        }
         grown[system] = {
-            "update_exponent": exponent(costs),
-            "speed_kept": ends["words_per_second"],
-            "memory_growth": ends["update_mib"],
+            "update_exponent": exponent([(one["vocab"], one.get("update_ms")) for one in own])
         }
+        for name, of in (("speed_kept", "words_per_second"), ("memory_growth", "update_mib")):
+            grown[system][name] = ratio(own[-1].get(of), own[0].get(of))
     return grown
 
 
@@ -247,10 +232,9 @@ def draw(results: Path) -> str:
     """Draw time and memory against V beside a benchmark.json; return what was done."""
     content, panels = json.loads(results.read_text(encoding="utf-8")), []
     for name, label in _PANELS.items():
-        lines: Dict[str, List[Any]] = {}
-        for one in content["runs"]:
-            points = lines.setdefault(one["system"], [])
-            points += [(one["vocab"], one[name])] if one.get(name) else []
+        lines: Dict[str, List[Any]] = {one["system"]: [] for one in content["runs"]}
+        for one in (one for one in content["runs"] if one.get(name)):
+            lines[one["system"]].append((one["vocab"], one[name]))
         axes = {"xscale": "log", "yscale": "log", "xlabel": "vocabulary V", "ylabel": label}
         panels.append(plot.Panel([(name, sorted(line)) for name, line in lines.items()], axes))
     settings = content["settings"]
