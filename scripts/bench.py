@@ -8,8 +8,6 @@ experiments/benches.yaml has the flags, tables and files of every NAME, and expe
 they do. A result has the machine, and the flags that are no paths.
 """
 
-from __future__ import annotations
-
 import argparse
 import importlib
 import json

@@ -33,8 +33,6 @@ adaptive_loss, fairseq's adaptive softmax, gets cutoffs by the size of the vocab
 scored as fairseq scores them: exactly, and in no other way.
 """
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 from typing import Sequence

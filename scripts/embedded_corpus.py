@@ -13,8 +13,6 @@ other, and a repeated paragraph in train and test would flatter the perplexity.
 Markup is dropped: emphasis stars, list bullets, quotes around code words.
 """
 
-from __future__ import annotations
-
 import argparse
 import re
 import sys

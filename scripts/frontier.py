@@ -14,8 +14,6 @@ by side are a family. A system counts when it is scored: σ_z is then over all v
 It has a curve if at least three validations have processor times.
 """
 
-from __future__ import annotations
-
 import argparse
 import hashlib
 import json

@@ -8,8 +8,6 @@ fairseq-train --help stops before it knows which architecture, criterion and opt
 for, and lists none of their flags.
 """
 
-from __future__ import annotations
-
 import argparse
 import dataclasses
 from enum import Enum

@@ -8,8 +8,6 @@ has the output of its commands beside it, in *.log. FOLDER/results.json has the 
     scripts/quickstart.py [--out FOLDER] [-- further flags of fairseq-train, for both]
 """
 
-from __future__ import annotations
-
 import argparse
 import csv
 import json

@@ -16,8 +16,6 @@ tables have the rows of the last call. A run that dies is named below the table;
 still run, and the exit status is 1.
 """
 
-from __future__ import annotations
-
 import itertools
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, NamedTuple, Sequence

@@ -22,8 +22,6 @@ or in all that match a pattern. ~ instead of = rounds to the zeros at the figure
 11,000.
 """
 
-from __future__ import annotations
-
 import argparse
 import difflib
 import json

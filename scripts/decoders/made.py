@@ -3,8 +3,6 @@
 Lexicon and emissions are made from a seed: the same for every language model.
 """
 
-from __future__ import annotations
-
 import collections
 import gc
 import math

@@ -5,8 +5,6 @@ words so far of every state. When a state is first asked for a word, it reads al
 the softmax over the vocabulary, and keeps the log-probabilities.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any, Callable, Dict, List, NamedTuple, Sequence, Tuple
 

@@ -1,7 +1,5 @@
 """What the command lines of the scripts share."""
 
-from __future__ import annotations
-
 import argparse
 import signal
 import sys

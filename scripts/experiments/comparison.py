@@ -1,7 +1,5 @@
 """The numbers of a training by their names, and the report of compare.py."""
 
-from __future__ import annotations
-
 import json
 import math
 import statistics

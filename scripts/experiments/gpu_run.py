@@ -14,8 +14,6 @@ scoring, profile (kernels and waits of an update), bands (word tables of several
 (those marked for a GPU, two ranks on it among them).
 """
 
-from __future__ import annotations
-
 import argparse
 import gc
 import importlib

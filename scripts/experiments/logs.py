@@ -1,7 +1,5 @@
 """Read what fairseq-train (``--log-format json``) and fairseq-eval-lm print."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

@@ -1,7 +1,5 @@
 """Describe machine, versions, data and plugin of a run, without importing torch."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import platform

@@ -4,8 +4,6 @@ Not by ``fairseq_bnce.scoring.Mixture``: KenLM reads another text, with UNK for 
 over an unnormalised mixture needs a network's exact and raw scores of the same words.
 """
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any, Dict, List, Mapping

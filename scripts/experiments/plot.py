@@ -1,7 +1,5 @@
 """Pictures, where matplotlib is installed."""
 
-from __future__ import annotations
-
 import importlib.util
 import itertools
 import re

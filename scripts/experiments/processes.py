@@ -1,7 +1,5 @@
 """Run commands one at a time, and measure their time and memory."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

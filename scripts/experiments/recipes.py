@@ -1,7 +1,5 @@
 """What is trained: recipes, and the variants of a recipe that are compared."""
 
-from __future__ import annotations
-
 import shlex
 from typing import Dict, Iterable, List, NamedTuple, Sequence, Tuple, Union
 

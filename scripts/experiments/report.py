@@ -1,7 +1,5 @@
 """Reports of experiments: tables in Markdown, and JSON."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any, List, Sequence

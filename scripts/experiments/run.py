@@ -1,7 +1,5 @@
 """Runs: parts that are done once, each in its own process, with results kept in a folder."""
 
-from __future__ import annotations
-
 import argparse
 import hashlib
 import json

@@ -5,8 +5,6 @@ A command of its own, as fairseq-train is; the time is user and system time of t
 Other work on the machine lengthens it far less than it does wall-clock time.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import sys

@@ -1,7 +1,5 @@
 """A criterion with a seed, trained and measured: the runs of compare.py and recipe.py."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import shutil

@@ -1,7 +1,5 @@
 """A folder in which a bench makes data, texts and models, each once, and keeps its results."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Numbers as the pages show them, and tables in Markdown."""
 
-from __future__ import annotations
-
 import statistics
 from pathlib import Path
 from typing import Any, Iterable, List, Mapping, Optional, Sequence, Tuple

@@ -13,8 +13,6 @@ of several values, and between two paths, or a path and a number,
 - ``of``: how many per cent the first is of the second.
 """
 
-from __future__ import annotations
-
 import re
 import statistics
 from fnmatch import fnmatchcase

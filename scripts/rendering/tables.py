@@ -5,8 +5,6 @@ have a run, the longest counts. Tables show a method with its best rate: the rat
 among those that were trained for longest.
 """
 
-from __future__ import annotations
-
 import math
 from functools import partial
 from pathlib import Path

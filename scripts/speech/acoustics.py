@@ -3,8 +3,6 @@
 CTC is by Graves et al. (2006).
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 import string

@@ -1,7 +1,5 @@
 """Word error rates, per cent, with the ends of their 95 % intervals."""
 
-from __future__ import annotations
-
 from typing import Iterable, List
 
 import numpy as np

@@ -1,7 +1,5 @@
 """A recogniser's word lattice, and the hypotheses in it, best first."""
 
-from __future__ import annotations
-
 import heapq
 import itertools
 import math

@@ -1,7 +1,5 @@
 """Beam searches of two libraries, from emissions to words, with a language model."""
 
-from __future__ import annotations
-
 import functools
 from pathlib import Path
 from typing import Any, Callable, List, Mapping, NamedTuple, Sequence

@@ -1,7 +1,5 @@
 """Sentences of the novels: as a voice reads them, and as words that a recogniser writes."""
 
-from __future__ import annotations
-
 import random
 import re
 from typing import Dict, Iterable, List, NamedTuple

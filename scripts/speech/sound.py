@@ -1,7 +1,5 @@
 """Speech by flite, recognised by pocketsphinx: n-best lists with the parts of their scores."""
 
-from __future__ import annotations
-
 import functools
 import subprocess
 import tempfile

@@ -1,7 +1,5 @@
 """scripts/embedded_corpus.py: on topics made for the purpose, and on the interpreter's own."""
 
-from __future__ import annotations
-
 import embedded_corpus as ec
 
 TOPIC = """The "pass" statement

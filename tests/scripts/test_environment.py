@@ -1,7 +1,5 @@
 """Scripts find the checkout's environment by themselves, whatever Python they are started with."""
 
-from __future__ import annotations
-
 import importlib
 import logging
 import os

@@ -1,7 +1,5 @@
 """scripts/quickstart.py, with tiny models."""
 
-from __future__ import annotations
-
 import json
 import os
 import shlex

@@ -1,7 +1,5 @@
 """Time and memory of the exact log Z_c by bands, beside a plain output layer of full size."""
 
-from __future__ import annotations
-
 import statistics
 from types import SimpleNamespace
 from typing import Any, Callable, Dict

@@ -1,7 +1,5 @@
 """Beam search with word-level language models: each system at each V in a process of its own."""
 
-from __future__ import annotations
-
 import itertools
 from typing import Any, Dict
 

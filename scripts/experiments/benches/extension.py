@@ -1,7 +1,5 @@
 """fairseq-bnce extend-vocabulary: words held out of a training, and added afterwards."""
 
-from __future__ import annotations
-
 import collections
 import json
 import math

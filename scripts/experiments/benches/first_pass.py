@@ -1,7 +1,5 @@
 """Speech in one pass: a small character model of sound, and language models in its decoder."""
 
-from __future__ import annotations
-
 import functools
 import gc
 import itertools

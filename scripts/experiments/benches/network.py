@@ -1,7 +1,5 @@
 """What two machines exchange in an update, and how long an update takes on a slow line."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import os

@@ -1,7 +1,5 @@
 """What a reduced partition function gains, by the number of its rows."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import time

@@ -1,7 +1,5 @@
 """KenLM and faster-rnnlm on a text, and networks of compare.py mixed with KenLM."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import math

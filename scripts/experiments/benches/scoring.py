@@ -1,7 +1,5 @@
 """How fast plain text is scored, and in how much memory."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import sys

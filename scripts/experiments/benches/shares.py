@@ -1,7 +1,5 @@
 """Batches of sentences: log q corrected by the batch's own shares of words, and not."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import sys

@@ -1,7 +1,5 @@
 """A real rescoring: sentences are spoken and recognised, and B-NCE scores the lists."""
 
-from __future__ import annotations
-
 import json
 import os
 from typing import Any, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple

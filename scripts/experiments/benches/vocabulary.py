@@ -1,7 +1,5 @@
 """What the size of the vocabulary costs: runs and report."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

@@ -5,8 +5,6 @@ features and weight, drops the gradients, and returns the loss in nats a token. 
 packages import them when they are made (pip install '.[bench]').
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from functools import partial

@@ -1,7 +1,5 @@
 """Time and memory of an action that is called repeatedly."""
 
-from __future__ import annotations
-
 import time
 from typing import Any, Callable, List, Optional
 

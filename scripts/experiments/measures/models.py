@@ -1,7 +1,5 @@
 """Measures of a trained model: its scores and its normaliser."""
 
-from __future__ import annotations
-
 import logging
 import logging.handlers
 import sys

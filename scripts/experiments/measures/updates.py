@@ -1,7 +1,5 @@
 """A training update: the time of its phases, and its memory."""
 
-from __future__ import annotations
-
 import itertools
 import statistics
 import sys
