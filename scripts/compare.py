@@ -33,7 +33,6 @@ adaptive_loss, fairseq's adaptive softmax, gets cutoffs by the size of the vocab
 scored as fairseq scores them: exactly, and in no other way.
 """
 
-import argparse
 from pathlib import Path
 from typing import Sequence
 
@@ -46,17 +45,6 @@ CRITERIA = ["cross_entropy", "shared_nce", "bnce", "nce_regularized"]
 def main(arguments: Sequence[str]) -> int:
     """Return the exit status: 1 if a run failed."""
     own, flags = training.split(arguments)
-    options = _parser().parse_args(own)
-    variants = recipes.variants(options.criteria, options.flags_for, options.learning_rates)
-    recipe = recipes.RECIPES[options.recipe]
-    settings = training.settings(options, recipe=recipe, training=flags)
-    runs = [training.Training(settings, *one) for one in recipes.order(variants, options.seeds)]
-    status = run.complete_all(runs, lambda done: comparison.write(done, settings))
-    print(comparison.draw(settings.out / "comparison.json"))
-    return status
-
-
-def _parser() -> argparse.ArgumentParser:
     parser = command.parser(__doc__, has_device=True)
     add = parser.add_argument
     add("data", type=Path, help="binarised folder with train, valid and test")
@@ -70,7 +58,14 @@ def _parser() -> argparse.ArgumentParser:
     add("--only-train", action="store_true", help="train, and report what the logs say")
     training.add_questions(parser)
     add("--profile-batches", type=int, default=50, help="updates to time; 0 for no profile")
-    return parser
+    options = parser.parse_args(own)
+    variants = recipes.variants(options.criteria, options.flags_for, options.learning_rates)
+    recipe = recipes.RECIPES[options.recipe]
+    settings = training.settings(options, recipe=recipe, training=flags)
+    runs = [training.Training(settings, *one) for one in recipes.order(variants, options.seeds)]
+    status = run.complete_all(runs, lambda done: comparison.write(done, settings))
+    print(comparison.draw(settings.out / "comparison.json"))
+    return status
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ import argparse
 import dataclasses
 from enum import Enum
 from pathlib import Path
-from typing import Any, Dict, Iterable, List, Sequence, Tuple
+from typing import Any, Dict, Iterable, List, Sequence
 
 import environment  # noqa: F401
 from experiments.command import UsageError, start
@@ -27,7 +27,6 @@ from fairseq_bnce.tasks.language_modeling import SelfNormalizedLanguageModelingC
 
 _OURS = f"{fairseq_bnce.__name__}."
 _PAGE = Path(__file__).resolve().parents[1] / "docs" / "flags.md"
-Row = Tuple[str, str, str]  # flag, default, help
 _HEAD = """# Flags
 
 These are the flags that the plugin adds to `fairseq-train`, whose `--help` does not list them.
@@ -52,33 +51,31 @@ def page() -> str:
     return "\n".join([*parts, "## The task\n", _lists({"--task language_modeling": rows})])
 
 
-def _rows(config: Any) -> List[Row]:
-    """Return the fields that are flags; interpolations belong to other parts of fairseq."""
+def _rows(config: Any) -> List[str]:
+    """Return a line for each field that is a flag; interpolations are not this plugin's."""
     fields = [f for f in dataclasses.fields(config) if not f.name.startswith("_")]
     return [_row(field) for field in fields if not str(field.default).startswith("${")]
 
 
-def _row(field: Any) -> Row:
+def _row(field: Any) -> str:
     default = getattr(field.default, "value", field.default)
-    shown = f"`{default:g}`" if isinstance(default, float) else f"`{default}`"
-    is_plain = default is None or isinstance(default, bool)
+    shown = f"{default:g}" if isinstance(default, float) else str(default)
+    shown = "" if default is None or isinstance(default, bool) else f" (`{shown}`)"
     text = field.metadata.get("help", "")
     if isinstance(field.type, type) and issubclass(field.type, Enum):
         text += f". One of {_names(choice.value for choice in field.type)}"
-    return f"`--{field.name.replace('_', '-')}`", "" if is_plain else f" ({shown})", text
+    return f"- `--{field.name.replace('_', '-')}`{shown}: {text}"
 
 
-def _lists(rows: Dict[str, List[Row]]) -> str:
-    """Return a line for each flag, under the names that have it, most names first."""
-    owners: Dict[Row, List[str]] = {}
-    for name, own in rows.items():
-        for row in own:
-            owners.setdefault(row, []).append(name)
+def _lists(rows: Dict[str, List[str]]) -> str:
+    """Return the lines under the names that have the flag, most names first."""
+    flags = dict.fromkeys(row for own in rows.values() for row in own)
+    owners = {row: [name for name, own in rows.items() if row in own] for row in flags}
     groups: Dict[str, List[str]] = {}
     for row in sorted(owners, key=lambda row: -len(owners[row])):
         is_all = len(owners[row]) == len(rows) > 1
         title = "All have" if is_all else f"Flags of {_names(owners[row])}"
-        groups.setdefault(title, []).append("- {}{}: {}".format(*row))
+        groups.setdefault(title, []).append(row)
     return "\n".join(line for title, own in groups.items() for line in (f"{title}:\n", *own, ""))
 
 

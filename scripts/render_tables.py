@@ -48,7 +48,11 @@ _MARK = re.compile(r"(?P<figure>[−+]?\d[\d,.]*)?<!-- (?P<kind>[=~]) (?P<place>
 
 def main(arguments: Sequence[str]) -> int:
     """Return the exit status: 1 with --check if a page differs."""
-    chosen = _parser().parse_args(arguments)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=HelpFormatter)
+    add = parser.add_argument
+    add("pages", nargs="*", type=Path, help="default: README.md and all of docs/")
+    add("--check", action="store_true", help="write nothing, show what differs")
+    chosen = parser.parse_args(arguments)
     pages = chosen.pages or [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
     stale = [page for page in pages if _is_stale(page, write=not chosen.check)]
     return 1 if stale and chosen.check else 0
@@ -87,7 +91,7 @@ def _table(place: Match[str], page: Path) -> str:
     name = place["name"]
     if name not in TABLES:
         raise UsageError(f"{page}: table: required one of {', '.join(TABLES)}, got {name}")
-    files = [one for file in place["files"].split(",") for one in _contents(page, file.strip())]
+    files = [one for file in place["files"].split(", ") for one in _contents(page, file)]
     lines = "".join(f"{line}\n" for line in TABLES[name](*files))
     return f"{place['start']}\n{lines}<!-- end -->"
 
@@ -130,14 +134,6 @@ def _content(path: Path) -> Any:
     if path.suffix == ".jsonl":
         return [json.loads(line) for line in text.splitlines()]
     return json.loads(text)
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=HelpFormatter)
-    add = parser.add_argument
-    add("pages", nargs="*", type=Path, help="default: README.md and all of docs/")
-    add("--check", action="store_true", help="write nothing, show what differs")
-    return parser
 
 
 if __name__ == "__main__":
