@@ -155,7 +155,7 @@ def _speeds(benchmark: Any) -> plot.Panel:
     return plot.Panel(lines, {**axes, "xscale": "log", "yscale": "log"})
 
 
-def _cloud(group: str, systems: Sequence[System]) -> plot.Cloud:
+def _cloud(group: str, systems: Sequence[Any]) -> plot.Cloud:
     named = [((one.sigma_z, one.ppl, one.label.partition("@")[0]), one.runs) for one in systems]
     ours = [point for point, runs in named if runs]
     papers = [point for point, runs in named if not runs]

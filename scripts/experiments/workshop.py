@@ -3,14 +3,20 @@
 import json
 import sys
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterable, Iterator, Optional
+from typing import Any, Callable, Iterable, Iterator, Mapping, Optional
 
 from . import machine, processes
 from .command import say
+from .recipes import words
 
 # Sentences, of 400 words at most: lengths in the made data are geometrically distributed about 20.
-BLOCKS = ["--sample-break-mode", "eos", "--tokens-per-sample", "400"]
-BLOCKS += ["--num-workers", "0", "--no-progress-bar"]
+BLOCKS = "--sample-break-mode eos --tokens-per-sample 400 --num-workers 0 --no-progress-bar"
+_TRAIN = "fairseq-train {data} --user-dir {plugin} --task language_modeling --save-dir {saved}"
+_PROGRAMS = {
+    "fairseq-bnce": "fairseq_bnce.cli",
+    "fairseq-train": "fairseq_cli.train",
+    "fairseq-eval-lm": "fairseq_cli.eval_lm",
+}
 
 
 def make_data(folder: Path, threads: int, vocab: int, tokens: int) -> Path:
@@ -40,18 +46,16 @@ class Workshop:
         (self.out / folder).mkdir(parents=True, exist_ok=True)
         return self.out / folder / name
 
-    def command(self, *command: Any, printed: Optional[Path] = None) -> processes.Ended:
-        """Run a command; ``printed`` receives its standard output."""
-        return processes.run(command, self.out / "log", self.threads, printed)
+    def run(self, *line: str, printed: Optional[Path] = None, **values: Any) -> processes.Ended:
+        """Run a command line; ``printed`` receives its standard output.
 
-    def bnce(self, *arguments: Any, printed: Optional[Path] = None) -> processes.Ended:
-        """Run a sub-command of fairseq-bnce."""
-        return self.command(sys.executable, "-m", "fairseq_bnce.cli", *arguments, printed=printed)
-
-    def fairseq(self, name: str, data: Path, *flags: Any, **printed: Any) -> processes.Ended:
-        """Run fairseq's command ``train`` or ``eval_lm``."""
-        given = [data, "--user-dir", machine.PLUGIN, *flags]
-        return self.command(sys.executable, "-m", f"fairseq_cli.{name}", *given, **printed)
+        Args:
+            line: its parts; {NAME} in a word stands for one of the values or options.
+        """
+        known = {**vars(self.options), "out": self.out, "plugin": machine.PLUGIN, **values}
+        program, *given = (word.format(**known) for word in words(line))
+        start = [sys.executable, "-m", _PROGRAMS[program]] if program in _PROGRAMS else [program]
+        return processes.run([*start, *given], self.out / "log", self.threads, printed)
 
     def once(self, name: str, make: Callable[[], Any]) -> Any:
         """Return what is in OUT/NAME.json; if there is no such file, make it."""
@@ -65,16 +69,15 @@ class Workshop:
         """Return the folder of made data."""
         return make_data(self.out / f"data-{vocab}-{tokens}", self.threads, vocab, tokens)
 
-    def model(self, data: Path, name: str, *flags: Any) -> Path:
+    def model(self, data: Path, name: str, *flags: str) -> Path:
         """Return the checkpoint of a model."""
         checkpoint = self.out / f"model-{name}" / "checkpoint_last.pt"
         if not checkpoint.is_file():
-            places = ["--task", "language_modeling", "--save-dir", checkpoint.parent]
-            self.fairseq("train", data, *places, *BLOCKS, *flags)
+            self.run(_TRAIN, BLOCKS, *flags, data=data, saved=checkpoint.parent)
         return checkpoint
 
 
-def run_all(options: Any, stages: Dict[str, Callable[[Workshop], Any]]) -> Any:
+def run_all(options: Any, stages: Mapping[str, Callable[[Workshop], Any]]) -> Any:
     """Run the chosen stages, or all of them, and return what the last stage found."""
     shop, found = Workshop(options), None
     for name in options.only or stages:

@@ -125,7 +125,7 @@ def beside(columns: Columns, rows: Sequence[Json]) -> List[str]:
 def of_size(*recipes: Json) -> Iterator[Line]:
     """Yield the rows of Goldberger & Melamud on PTB by size: of the first seed that ran."""
     found: Dict[str, Json] = {}
-    rows = sum(values(list(recipes), "rows"), [])
+    rows: List[Json] = sum(values(list(recipes), "rows"), [])
     for row in sorted((row for row in rows if row.get("ours")), key=lambda row: row["seed"]):
         found.setdefault(row["label"], row)
     for row in sorted(rows, key=lambda row: int(row["label"].rpartition("-")[2])):

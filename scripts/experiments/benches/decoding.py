@@ -7,10 +7,7 @@ from rendering.cells import NAMES
 from rendering.tables import rate
 
 from .. import command, processes, report
-from ..recipes import words
 from ..workshop import Workshop
-
-_FLAGS = [*words(report.load("recipes")["scoring"]), "--cpu"]
 
 
 def measure(options: Any) -> Dict[str, Any]:
@@ -25,7 +22,7 @@ def _decode(shop: Workshop, options: Any, system: str, vocab: int) -> Dict[str, 
     data, name = shop.corpus(vocab, options.tokens), f"{vocab}-{options.tokens}"
     task = {
         "system": system,
-        "checkpoint": shop.model(data, name, *_FLAGS),
+        "checkpoint": shop.model(data, name, report.load("recipes")["scoring"], "--cpu"),
         "data": data,
         "arpa": shop.out / f"trigram-{name}.arpa",
         **{flag: getattr(options, flag) for flag in ("lexicon", "utterances", "seconds", "length")},

@@ -7,12 +7,12 @@ import random
 from pathlib import Path
 from typing import Any, Dict, List, Set
 
-from .. import command, recipes, report
+from .. import command, report
 from ..workshop import Workshop
 
 _SPLITS = ("train", "valid", "test")
 _RANGE = (20, 30)  # occurrences of a word that is held out
-_TRAINING = recipes.words(report.load("recipes")["extension"])
+_COMMANDS = report.load("recipes")["extension"]
 
 
 def measure(options: Any) -> Dict[str, Any]:
@@ -57,39 +57,27 @@ def _write_texts(options: Any, lines: Dict[str, List[str]], new: Set[str]) -> No
 
 def _models(shop: Workshop) -> Dict[str, Path]:
     """Return the models before words were added, afterwards, and of a training with the words."""
-    options, out = shop.options, shop.out
-    added, further = out / "added", out / "further"
-    names = ("old", "whole") if options.whole else ("old",)
+    out, names = shop.out, ("old", "whole") if shop.options.whole else ("old",)
     trained = {name: out / name / "checkpoint_last.pt" for name in names}
     for name, path in trained.items():
         if not path.is_file():
-            _prepare(shop, name)
-            _train(shop, name, "--lr", "0.008", "--max-epoch", "1")
-    texts = {"listed": [], "added": ["--text", out / "added.txt"]}
+            shop.run(_COMMANDS["prepare"], name=name)
+            _train(shop, name, "--lr 0.008 --max-epoch 1")
+    texts = {"listed": "", "added": "--text {out}/added.txt"}
     for name, flags in texts.items():
         if not (out / name).exists():
-            given = ["--path", trained["old"], "--words", out / "new.txt", *flags]
-            printed = out / f"{name}.json"
-            shop.bnce("extend-vocabulary", *given, "--out", out / name, printed=printed)
-    _prepare(shop, "further", "--dict", added / "dict.txt")
-    last = further / "checkpoint_last.pt"
+            shop.run(_COMMANDS["extend"], flags, printed=out / f"{name}.json", name=name)
+    shop.run(_COMMANDS["prepare"], "--dict {out}/added/dict.txt", name="further")
+    last = out / "further" / "checkpoint_last.pt"
     last.unlink(missing_ok=True)
-    goes_on = ["--finetune-from-model", added / "checkpoint.pt", "--max-update", options.updates]
-    _train(shop, "further", "--lr", options.rate, *goes_on)
+    _train(shop, "further", _COMMANDS["further"])
     found = {name: out / name / "checkpoint.pt" for name in texts}
     return {"before": trained.pop("old"), **found, "further": last, **trained}
 
 
-def _prepare(shop: Workshop, name: str, *flags: Any) -> None:
-    texts = [shop.out / f"{name}.{split}.txt" for split in ("train", "valid")]
-    given = ["--train", texts[0], "--valid", texts[1], *flags, "--out", shop.out / name / "data"]
-    shop.bnce("prepare-text", "--tokenized", "--overwrite", *given)
-
-
-def _train(shop: Workshop, name: str, *flags: Any) -> None:
-    folder = shop.out / name
+def _train(shop: Workshop, name: str, flags: str) -> None:
     command.say(f"training {name}")
-    shop.fairseq("train", folder / "data/bin", "--save-dir", folder, *_TRAINING, *flags)
+    shop.run(_COMMANDS["train"], flags, name=name)
 
 
 def _perplexities(path: Path, lines: List[str], new: Set[str]) -> Dict[str, float]:

@@ -2,38 +2,32 @@
 
 import json
 import os
-from typing import Any, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterable, Iterator, List, Optional, Sequence
 
 import numpy as np
 from speech import errors as word_errors
 from speech import sentences, sound
 
 from .. import machine, report
-from ..recipes import words
 from ..workshop import Workshop, lines_of, run_all, write
 
 LISTS = ("tune", "test")
 SIZE = 100  # hypotheses of a list
 SEED = 1
 VALID = 15  # every so many held-out sentences validate the model
-RECIPE = report.load("recipes")["speech"]
+COMMANDS = report.load("recipes")["speech"]
 
 FIRST_PASS = "Acoustic,Trigram,Words"
 UNNORMALIZED = f"{FIRST_PASS},BNCE,BNCEOOV"
 EXACT = f"{FIRST_PASS},BNCEExact,BNCEOOV"
 HALF = "-half"  # the same lists; the model knows only the commoner half of its words
-# The features that get weights, and the suffix of their lists.
-VARIANTS = {
-    "trigram": (FIRST_PASS, ""),
-    "unnormalized": (UNNORMALIZED, ""),
-    "exact": (EXACT, ""),
-    "unnormalized-half": (UNNORMALIZED, HALF),
-    "exact-half": (EXACT, HALF),
-}
+# The features that get weights.
+VARIANTS = {"trigram": FIRST_PASS, "unnormalized": UNNORMALIZED, "exact": EXACT}
+VARIANTS.update({f"unnormalized{HALF}": UNNORMALIZED, f"exact{HALF}": EXACT})
 WITH_NGRAMS = {
-    "kenlm": (f"{FIRST_PASS},KenLM,BNCEOOV", ""),
-    "mixed": (f"{FIRST_PASS},Mixed,BNCEOOV", ""),
-    "both": (f"{FIRST_PASS},BNCE,KenLM,BNCEOOV", ""),
+    "kenlm": f"{FIRST_PASS},KenLM,BNCEOOV",
+    "mixed": f"{FIRST_PASS},Mixed,BNCEOOV",
+    "both": f"{FIRST_PASS},BNCE,KenLM,BNCEOOV",
 }
 EXCHANGED = "exchanged"
 _CHOSEN = (*VARIANTS, *WITH_NGRAMS, EXCHANGED)
@@ -75,8 +69,8 @@ def training_text(lines: Iterable[str], apart: Dict[str, sentences.Sentence]) ->
             yield text
 
 
-def variants(run: Workshop) -> Dict[str, Tuple[str, str]]:
-    """Return the features that get weights, and the suffix of their lists."""
+def variants(run: Workshop) -> Dict[str, str]:
+    """Return the features that get weights."""
     return {**VARIANTS, **WITH_NGRAMS} if run.options.kenlm else VARIANTS
 
 
@@ -85,43 +79,22 @@ def chosen(run: Workshop) -> List[str]:
     return [*variants(run), EXCHANGED]
 
 
-def binarise(run: Workshop) -> None:
-    """Write data/, with the 50,000 commonest words."""
-    text = run.out / "text"
-    flags = ["--tokenized", "--train", text / "train.txt", "--valid", text / "valid.txt"]
-    flags += ["--vocab-size", 50_000, "--overwrite", "--out", run.out / "data"]
-    run.bnce("prepare-text", *flags)
-
-
 def train(run: Workshop) -> None:
     """Write lm/: the best checkpoint by validation loss. Calibrate the model of a softmax."""
-    data, options = run.out / "data" / "bin", run.options
-    flags = [*words([RECIPE["training"], RECIPE["models"][options.model]])]
-    flags += ["--max-update", options.updates, "--save-dir", run.out / "lm"]
-    run.fairseq("train", data, *flags)
-    if options.model == SOFTMAX:
-        best = ["--path", run.out / "lm" / "checkpoint_best.pt", "--data", data]
-        flags = ["--calibrate", model_flags(run)[1], "--overwrite", "--reduced-partition"]
-        flags += ["--threads", run.threads, run.out / "text" / "train.txt"]
-        run.bnce("diagnose", *best, *flags)
+    run.run(COMMANDS["training"], COMMANDS["models"][run.options.model])
+    if run.options.model == SOFTMAX:
+        run.run(COMMANDS["calibrate"])
 
 
 def ngrams(run: Workshop) -> None:
     """Write lm/kenlm.bin, with --kenlm."""
     if run.options.kenlm:
-        text, arpa = run.at("lm", "kenlm.txt"), run.at("lm", "kenlm.arpa")
         source = lines_of(run.out / "data" / "text" / "train.txt")
-        write(text, (line.replace(sentences.UNKNOWN, "UNK") for line in source))
-        flags = ["-o", 5, "-S", "4G", "-T", run.at("lm", "kenlm-"), "--text", text, "--arpa", arpa]
-        run.command(run.options.kenlm / "lmplz", *flags)
-        run.command(run.options.kenlm / "build_binary", arpa, run.at("lm", "kenlm.bin"))
-        arpa.unlink()
-
-
-def model_flags(run: Workshop) -> List[Any]:
-    kind = ".calibrated" if run.options.model == SOFTMAX else ""
-    path = run.out / "lm" / f"checkpoint_best{kind}.pt"
-    return ["--path", path, "--data", run.out / "data" / "bin"]
+        text = (line.replace(sentences.UNKNOWN, "UNK") for line in source)
+        write(run.at("lm", "kenlm.txt"), text)
+        for line in COMMANDS["ngrams"]:
+            run.run(line)
+        run.at("lm", "kenlm.arpa").unlink()
 
 
 # ---------------------------------------------------------------- lists
@@ -153,42 +126,38 @@ def score(run: Workshop) -> None:
     """
     known = [line.split(" ")[0] for line in lines_of(run.out / "data" / "bin" / "dict.txt")]
     common = set(known[: len(known) // 2])
-    flags = [*model_flags(run), "--both", "--count-oov", "--threads", run.threads]
     for name in LISTS:
         lists, masked = run.out / "lists" / f"{name}.nbest", run.at("masked", f"{name}.nbest")
         write(masked, (mask(line, common) for line in lines_of(lists)))
         for some, out in ((lists, run.at("scored", name)), (masked, run.at("masked", name))):
-            run.bnce("rescore", *flags, "--out", out, some)
+            run.run(*COMMANDS["score"], lists=some, scored=out)
         if run.options.kenlm:
             add_mixture(run, name)
-        halves = map(with_words_of, lines_of(run.at("masked", name)), lines_of(lists))
+        texts = (line.split(" ||| ")[1] for line in lines_of(lists))
+        halves = map(with_text, lines_of(run.at("masked", name)), texts)
         write(run.at("scored", name + HALF), halves)
 
 
 def add_mixture(run: Workshop, name: str) -> None:
     """Add the scores of KenLM, and of its mixture with the model, to scored/NAME."""
-    flags = [*model_flags(run), "--threads", run.threads]
-    flags += ["--mix-with", run.out / "lm" / "kenlm.bin"]
-    fitted = ["--mix-tune", run.out / "text" / "valid.txt"]
-    # A mixture has no weight of 0; this one changes no score by 1e-6 nats.
-    for feature, weight in (("KenLM", ["--mix-weight", "1e-9"]), ("Mixed", fitted)):
-        lists, out = run.at("scored", name), run.at("scored", f"{name}.mixed")
-        ended = run.bnce("rescore", *flags, *weight, "--feature", feature, "--out", out, lists)
-        os.replace(out, lists)
-        write(run.at("seconds", f"{name}.{feature}"), [json.dumps(ended.cpu_seconds)])
+    command, features = COMMANDS["mix"]
+    for feature, flags in features.items():
+        scored, mixed = run.at("scored", name), run.at("scored", f"{name}.mixed")
+        ended = run.run(*command, flags, scored=scored, mixed=mixed)
+        os.replace(mixed, scored)
+        write(run.at("seconds", f"{name}.{feature}"), [str(ended.cpu_seconds)])
 
 
 def mask(line: str, known: Iterable[str]) -> str:
     """Return a list's line with <unk> for all other words."""
-    number, text, *rest = line.split(" ||| ")
-    text = " ".join(word if word in known else sentences.UNKNOWN for word in text.split())
-    return " ||| ".join([number, text, *rest])
+    words = line.split(" ||| ")[1].split()
+    return with_text(line, " ".join(w if w in known else sentences.UNKNOWN for w in words))
 
 
-def with_words_of(line: str, other: str) -> str:
-    """Return a list's line with the words of another."""
+def with_text(line: str, text: str) -> str:
+    """Return a list's line with another text."""
     number, _, *rest = line.split(" ||| ")
-    return " ||| ".join([number, other.split(" ||| ")[1], *rest])
+    return " ||| ".join([number, text, *rest])
 
 
 def tune(run: Workshop) -> None:
@@ -196,17 +165,14 @@ def tune(run: Workshop) -> None:
 
     The last variant weighs exact scores as unnormalised ones: what does normalising alone change?
     """
-    for variant, (features, lists) in variants(run).items():
-        flags = ["--tune", run.out / "text" / "tune.ref", "--tune-features", features]
-        flags += ["--metric", "wer", "--weights-out", run.at("weights", variant)]
-        run.bnce("rescore", *flags, "--out", os.devnull, run.out / "scored" / f"tune{lists}")
+    for variant, features in variants(run).items():
+        places = {"weights": run.at("weights", variant), "half": HALF * variant.endswith(HALF)}
+        run.run(COMMANDS["tune"], features=features, **places)
     lines = lines_of(run.at("weights", "unnormalized"))
     write(run.at("weights", EXCHANGED), (line.replace("BNCE=", "BNCEExact=") for line in lines))
     for variant in chosen(run):
-        lists = variants(run).get(variant, ("", ""))[1]
-        flags = ["--weights", run.out / "weights" / variant, "--out", os.devnull]
-        flags += ["--best", run.at("best", variant), run.out / "scored" / f"test{lists}"]
-        run.bnce("rescore", *flags)
+        places = {"weights": run.at("weights", variant), "best": run.at("best", variant)}
+        run.run(COMMANDS["best"], half=HALF * variant.endswith(HALF), **places)
 
 
 # ---------------------------------------------------------------- results
@@ -214,24 +180,20 @@ def tune(run: Workshop) -> None:
 
 def results(run: Workshop) -> Dict[str, Any]:
     """Return errors, weights, and the model on its validation text."""
-    options, text = run.options, run.out / "text" / "valid.txt"
-    printed = run.out / "model.json"
-    flags = ["--json", "--threads", run.threads, text]
-    run.bnce("diagnose", *model_flags(run), *flags, printed=printed)
+    options, printed = run.options, run.out / "model.json"
+    run.run(*COMMANDS["diagnose"], printed=printed)
     model = json.loads(printed.read_text(encoding="utf-8"))
     kind = {"kind": options.model, "updates": options.updates}
     if options.model == SOFTMAX:  # the default rows of fairseq-bnce diagnose
         types = machine.vocabulary_size(run.out / "data" / "bin")
         kind["rows"] = min(types // 50, 1_000)
+    seconds = sorted((run.out / "seconds").glob("test.*"))
     return {
-        "data": run.options.data.name,
+        "data": options.data.name,
         "sentences": options.sentences,
         **errors(run),
         "weights": {name: weights(run, name) for name in chosen(run)},
-        "seconds": {
-            path.name: json.loads(path.read_text("utf-8"))
-            for path in sorted((run.out / "seconds").glob("test.*"))
-        },
+        "seconds": {path.name: float(path.read_text("utf-8")) for path in seconds},
         "model": {**kind, **{name: model[name] for name in MODEL}},
     }
 
@@ -268,7 +230,7 @@ def weights(run: Workshop, variant: str) -> Dict[str, float]:
 
 STAGES = {
     "draw": draw,
-    "binarise": binarise,
+    "binarise": lambda run: run.run(COMMANDS["binarise"]),
     "train": train,
     "ngrams": ngrams,
     "recognise": recognise,
@@ -279,4 +241,5 @@ STAGES = {
 
 
 def measure(options: Any) -> Optional[Dict[str, Any]]:
+    options.kind = ".calibrated" if options.model == SOFTMAX else ""
     return run_all(options, STAGES)
