@@ -35,14 +35,7 @@ DOCS = Path(__file__).resolve().parents[1] / "docs" / "results"
 SPREAD = {"xlabel": "σ_z (nats)", "ylabel": "exact perplexity"}
 TIME = {"xlabel": "processor seconds", "ylabel": "validation perplexity", "yscale": "log"}
 WIDTH = 50  # characters of a panel's title in one line
-# README's: curves of trainings by their label, alone or mixed with KenLM; systems by their names.
-MIXED, SPEEDS = "peers/mixed-novels.json", "vocabulary/lstm200/benchmark.json"
-CURVES = {
-    "adaptive softmax": ("adaptive@0.1", "network"),
-    "bnce, GRU": ("reset@0.14", "network"),
-    "with KenLM": ("reset@0.14", "mixed"),
-}
-SYSTEMS = {"cross_entropy": "cross_entropy", "bnce": "bnce", "bnce_sparse": "bnce --row-sparse"}
+MIXED, SPEEDS = "peers/mixed-novels.json", "vocabulary/lstm200/benchmark.json"  # README's
 LETTERS = 15  # legible where the picture is 390 pixels wide
 MODELS, OPTIMIZERS = NAMES["models"], NAMES["rules"]
 BOTH_SIDES = "--bidirectional-context"  # who knows what follows has no language model's perplexity
@@ -133,7 +126,7 @@ def _mixtures(mixed: Any) -> plot.Panel:
     """Return perplexities of trainings of each length, alone and mixed with KenLM."""
     kenlm = mixed["systems"]["KenLM"]
     lines: List[Any] = []
-    for name, (label, way) in CURVES.items():
+    for name, (label, way) in NAMES["readme"]["curves"].items():
         more = kenlm["seconds"] if way == "mixed" else 0
         points: Dict[int, Any] = {}
         for run in values(mixed["mixtures"], f"label={label}"):
@@ -148,7 +141,7 @@ def _mixtures(mixed: Any) -> plot.Panel:
 
 def _speeds(benchmark: Any) -> plot.Panel:
     lines: List[Any] = []
-    for system, name in SYSTEMS.items():
+    for system, name in NAMES["readme"]["systems"].items():
         runs = values(benchmark["runs"], f"system={system}")
         lines.append((name, sorted((run["vocab"], run["words_per_second"]) for run in runs)))
     axes = {"xlabel": "vocabulary size", "ylabel": "words/s", "title": "training, one CPU core"}

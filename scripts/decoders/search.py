@@ -42,7 +42,7 @@ class PrefixLM(flashlight.LM):
 
     def __init__(self, model: Any, ids: Sequence[int], eos: int):
         super().__init__()
-        self.model, self.ids, self.eos = model.eval(), ids, eos
+        self.model, self.ids = model.eval(), [*ids, eos]
         self.forget()
 
     def forget(self) -> None:
@@ -52,26 +52,21 @@ class PrefixLM(flashlight.LM):
 
     def start(self, start_with_nothing: bool) -> flashlight.LMState:
         state = flashlight.LMState()
-        self.prefixes[state] = [self.eos]
+        self.prefixes[state] = self.ids[-1:]
         return state
 
     def score(
         self, state: flashlight.LMState, usr_token_idx: int
     ) -> Tuple[flashlight.LMState, float]:
-        return self._score(state, usr_token_idx, self.ids[usr_token_idx])
-
-    def finish(self, state: flashlight.LMState) -> Tuple[flashlight.LMState, float]:
-        return self._score(state, -1, self.eos)
-
-    def _score(
-        self, state: flashlight.LMState, index: int, word: int
-    ) -> Tuple[flashlight.LMState, float]:
         if state not in self.log_probs:
             self._read(state)
-        after = state.child(index)
+        after, word = state.child(usr_token_idx), self.ids[usr_token_idx]
         if after not in self.prefixes:
             self.prefixes[after] = [*self.prefixes[state], word]
         return after, float(self.log_probs[state][word])
+
+    def finish(self, state: flashlight.LMState) -> Tuple[flashlight.LMState, float]:
+        return self.score(state, -1)
 
     @torch.no_grad()
     def _read(self, state: flashlight.LMState) -> None:

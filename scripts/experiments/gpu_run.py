@@ -15,6 +15,7 @@ scoring, profile (kernels and waits of an update), bands (word tables of several
 """
 
 import argparse
+import contextlib
 import gc
 import importlib
 import json
@@ -27,7 +28,7 @@ import traceback
 from functools import partial
 from itertools import islice, product
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Callable, ContextManager, Dict, Iterator, List, Optional, Sequence
 
 import torch
 from torch.profiler import ProfilerActivity, profile
@@ -62,7 +63,7 @@ WARM, LEAST, MOST = 4, 5, 100  # updates: before the timed ones, and timed
 # New tokens for every update of the longest training, and for a last batch that is not full.
 TOKENS = BATCH * (WARM + MOST + 2)
 Row = Dict[str, Any]
-Stage = Iterator[Tuple[Sequence[Any], Callable[[], Row]]]  # keys of rows, and what makes them
+NewRow = Callable[..., ContextManager[Row]]  # takes the row's keys
 
 
 def main(arguments: Optional[Sequence[str]] = None) -> int:
@@ -77,7 +78,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     options = parser.parse_args(arguments)
     if options.child:
         _fast_inits()
-        _make_rows(globals()[f"stage_{options.child}"](options), options)
+        globals()[f"stage_{options.child}"](partial(_row, options, []), options)
         return 0
     if not (options.tiny or DEVICE == "cuda"):
         parser.error("required a GPU, or --tiny; got neither")
@@ -112,22 +113,21 @@ def _child(name: str, out: Path) -> subprocess.Popen:
         )
 
 
-def _make_rows(stage: Stage, options: argparse.Namespace) -> None:
-    """Write the rows of a stage's result, one after the other; a failed row has the reason."""
-    rows: List[Row] = []
-    for key, make in stage:
-        began = time.time()
-        if DEVICE == "cuda":
-            torch.cuda.reset_peak_memory_stats()
-        try:
-            row = make()
-        except Exception as error:
-            traceback.print_exc()
-            row = {"failed": f"{type(error).__name__}: {error}"[:300]}
-        rows.append({"key": list(key), **row, "took": round(time.time() - began, 2)})
-        (options.out / f"{options.child}.json").write_text(json.dumps(rows, indent=1))
-        gc.collect()
-        torch.cuda.empty_cache()
+@contextlib.contextmanager
+def _row(options: argparse.Namespace, rows: List[Row], *key: Any) -> Iterator[Row]:
+    """Add a row to a stage's result, and write all rows; a failed row has the reason."""
+    row, began = {"key": list(key)}, time.time()
+    if DEVICE == "cuda":
+        torch.cuda.reset_peak_memory_stats()
+    try:
+        yield row
+    except Exception as error:
+        traceback.print_exc()
+        row["failed"] = f"{type(error).__name__}: {error}"[:300]
+    rows.append({**row, "took": round(time.time() - began, 2)})
+    (options.out / f"{options.child}.json").write_text(json.dumps(rows, indent=1))
+    gc.collect()
+    torch.cuda.empty_cache()
 
 
 def _times(call: Callable[[], Any], seconds: float = 0.7, most: int = 50) -> Row:
@@ -141,35 +141,27 @@ def _data(vocabulary: int) -> str:
     return str(WORK / "data" / f"{vocabulary}-{TOKENS}")
 
 
-def stage_data(options: Any) -> Stage:
-    def make(size: int) -> Row:
-        return {"folder": str(make_data(Path(_data(size)), 1, size, TOKENS))}
-
+def stage_data(new_row: NewRow, options: Any) -> None:
     for size in SIZES:
-        yield [size], partial(make, size)
+        with new_row(size) as row:
+            row["folder"] = str(make_data(Path(_data(size)), 1, size, TOKENS))
 
 
-def stage_probe(options: Any) -> Stage:
-    size = 256 if TINY else 8192
-    name = torch.cuda.get_device_name() if DEVICE == "cuda" else "cpu"
-    yield ["versions"], lambda: {"torch": torch.__version__, "card": name}
-
-    def multiply() -> Row:
+def stage_probe(new_row: NewRow, options: Any) -> None:
+    size, count = (256, 2**16) if TINY else (8192, 2**30)
+    with new_row("versions") as row:
+        row["torch"], row["card"] = torch.__version__, meter.device() or "cpu"
+    with new_row("product of bf16") as row:
         a, b = (torch.randn(size, size, device=DEVICE, dtype=torch.bfloat16) for _ in "ab")
-        found = _times(lambda: torch.mm(a, b))
-        return {**found, "tflops": 2 * size**3 / found["ms"] / 1e9}
-
-    def copy() -> Row:
-        a = torch.randn(2**16 if TINY else 2**30, device=DEVICE)
-        b = torch.empty_like(a)
-        found = _times(lambda: b.copy_(a))
-        return {**found, "tb_per_s": 8 * a.numel() / found["ms"] / 1e9}
-
-    yield ["product of bf16"], multiply
-    yield ["copy"], copy
+        row.update(_times(partial(torch.mm, a, b)))
+        row["tflops"] = 2 * size**3 / row["ms"] / 1e9
+    with new_row("copy") as row:
+        source = torch.randn(count, device=DEVICE)
+        row.update(_times(partial(torch.empty_like(source).copy_, source)))
+        row["tb_per_s"] = 8 * count / row["ms"] / 1e9
 
 
-def stage_errors(options: Any) -> Stage:
+def stage_errors(new_row: NewRow, options: Any) -> None:
     """Compare losses and gradients on the device with float64 on the CPU, for the same numbers."""
     cases: Any = importlib.import_module("loss_cases")
     count = 33 if TINY else 1500
@@ -180,17 +172,15 @@ def stage_errors(options: Any) -> Stage:
         found = {"loss": loss.detach(), **cases.gradients(loss, problem)}
         return {k: v.cpu().double() for k, v in found.items()}
 
-    def compare(name: str, dtype: torch.dtype) -> Row:
-        rounded = cases.with_gradients(cases.make_problem(count), dtype)
-        moved = {k: v if v is None else v.to(DEVICE) for k, v in rounded.items()}
-        want, got = run(name, rounded, torch.float64), run(name, moved, dtype)
-        return {k: float((got[k] - want[k]).norm() / want[k].norm()) for k in want}
-
     for name, dtype in product(cases.ROWS, (torch.float32, torch.float16, torch.bfloat16)):
-        yield [name, str(dtype)], partial(compare, name, dtype)
+        with new_row(name, str(dtype)) as row:
+            rounded = cases.with_gradients(cases.make_problem(count), dtype)
+            moved = {k: v if v is None else v.to(DEVICE) for k, v in rounded.items()}
+            want, got = run(name, rounded, torch.float64), run(name, moved, dtype)
+            row.update((k, float((got[k] - want[k]).norm() / want[k].norm())) for k in want)
 
 
-def stage_layer(options: Any) -> Stage:
+def stage_layer(new_row: NewRow, options: Any) -> None:
     """Measure the output layer alone, forward and backward."""
     main = "64x32x500" if TINY else "8192x4096x131072"
     shapes = {main: list(layers.HEADS)}
@@ -208,7 +198,8 @@ def stage_layer(options: Any) -> Stage:
     for text, chosen in shapes.items():
         problem = layers.make_problem(text, torch.bfloat16, torch.device(DEVICE))
         for head in (head for head in chosen if head not in options.skip):
-            yield [head, text, "torch.bfloat16"], partial(one, head, problem)
+            with new_row(head, text, "torch.bfloat16") as row:
+                row.update(one(head, problem))
         if text == main:
             _profile(layers.make_head("bnce_sparse", problem), options.out / "profile-layer.txt")
         del problem
@@ -249,7 +240,6 @@ def _fast_inits() -> None:
 _HALVES = ["--memory-efficient-bf16"]
 _TINY = """--decoder-layers 2 --decoder-embed-dim 64 --decoder-input-dim 64 --decoder-output-dim 64
 --decoder-ffn-embed-dim 128"""
-_BANDS = "--arch transformer_lm_wiki103 --lr 0.0001 --clip-norm 0.1"
 
 
 def _flags(vocabulary: int, system: str, extra: Sequence[str]) -> List[str]:
@@ -259,7 +249,7 @@ def _flags(vocabulary: int, system: str, extra: Sequence[str]) -> List[str]:
     """
     recipe, (criterion, *words) = RECIPES["transformer"], system.split()
     if "bands" in words:
-        recipe = recipe._replace(training=tuple(_BANDS.split()), batch=(8, 512), has_bias=True)
+        recipe = RECIPES["wiki103"]._replace(batch=(8, 512), has_bias=True)
         cuts = "200,600" if TINY else "20000,60000"
         extra = [*extra, "--adaptive-softmax-cutoff", cuts, "--adaptive-input-cutoff", cuts]
     if TINY:
@@ -290,7 +280,7 @@ def _words_per_second(flags: List[str], seconds: float = 3.0, most: int = 40) ->
     return {**found, "updates": len(words), "tokens": sum(words) / len(words), "peak_gb": peak}
 
 
-def stage_training(options: Any) -> Stage:
+def stage_training(new_row: NewRow, options: Any) -> None:
     small, middle, large = SIZES
     ours, softmax = "bnce row-sparse", "cross_entropy"
     plan = [(system, middle) for system in (ours, softmax, "adaptive_loss", "bnce")]
@@ -298,25 +288,21 @@ def stage_training(options: Any) -> Stage:
     plan += [(f"{system} tied", middle) for system in (ours, softmax)]
     plan += [(system, size) for size in (small, large) for system in (softmax, "adaptive_loss")]
     for system, vocabulary in plan:
-        flags = _flags(vocabulary, system, _HALVES)
-        yield [system, vocabulary, *_HALVES], partial(_words_per_second, flags)
+        with new_row(system, vocabulary, *_HALVES) as row:
+            row.update(_words_per_second(_flags(vocabulary, system, _HALVES)))
 
 
-def stage_scoring(options: Any) -> Stage:
+def stage_scoring(new_row: NewRow, options: Any) -> None:
     """Score text exactly and unnormalised, with a model of random rows."""
     from fairseq_cli import train as fairseq_train
 
     fairseq_bnce.register()
     folder, vocabulary = str(WORK / "checkpoints"), SIZES[1]
-
-    def train() -> Row:
+    with new_row("a checkpoint"):
         extra = ["--max-update", "2", "--save-dir", folder]
         sys.argv = ["fairseq-train", *_flags(vocabulary, "bnce row-sparse", extra)]
         sys.argv.remove("--no-save")
         fairseq_train.cli_main()
-        return {}
-
-    yield ["a checkpoint"], train
     words = [f"w{1 + i % 997}" for i in range(2000 if TINY else 200_000)]
     lines = [" ".join(words[i : i + 19]) for i in range(0, len(words), 19)]
 
@@ -331,11 +317,11 @@ def stage_scoring(options: Any) -> Stage:
         return {"tokens_per_s": speed, "sum": float(scores.sum())}
 
     for dtype, exact in product((torch.float32, torch.bfloat16), (False, True)):
-        name = "exact" if exact else "unnormalised"
-        yield [str(dtype), name, vocabulary], partial(score, exact, dtype)
+        with new_row(str(dtype), "exact" if exact else "unnormalised", vocabulary) as row:
+            row.update(score(exact, dtype))
 
 
-def stage_profile(options: Any) -> Stage:
+def stage_profile(new_row: NewRow, options: Any) -> None:
     """Count the kernels of an update, and how often the host waits."""
     vocabulary = SIZES[1]
 
@@ -346,31 +332,29 @@ def stage_profile(options: Any) -> Stage:
         return _profile(lambda: trainer.train_step(next(batches)), path)
 
     for number, system in enumerate(("bnce row-sparse", "cross_entropy")):
-        path = options.out / f"profile-update-{number}.txt"
-        yield [system, vocabulary, *_HALVES], partial(one, system, path)
+        with new_row(system, vocabulary, *_HALVES) as row:
+            row.update(one(system, options.out / f"profile-update-{number}.txt"))
 
 
-def stage_bands(options: Any) -> Stage:
+def stage_bands(new_row: NewRow, options: Any) -> None:
     """Train transformer_lm_wiki103 in its own size, for a hundred updates at most."""
     vocabulary = SIZES[1]
     for system in ("bnce row-sparse", "adaptive_loss", "bnce"):
-        flags = _flags(vocabulary, f"{system} bands", _HALVES)
-        yield [system, vocabulary, *_HALVES], partial(_words_per_second, flags, 15.0, MOST)
+        with new_row(system, vocabulary, *_HALVES) as row:
+            flags = _flags(vocabulary, f"{system} bands", _HALVES)
+            row.update(_words_per_second(flags, 15.0, MOST))
 
 
-def stage_tests(options: Any) -> Stage:
+def stage_tests(new_row: NewRow, options: Any) -> None:
     """Run the tests marked for a GPU; a rehearsal only collects them."""
-
-    def run() -> Row:
+    with new_row("marked for a GPU") as row:
         chosen = ["-m", "gpu", "-o", "filterwarnings=default", *["--collect-only"] * TINY]
         command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *chosen]
         ended = subprocess.run([*command, "tests"], cwd=ROOT, capture_output=True, text=True)
         print(ended.stdout, ended.stderr)
         if ended.returncode:
             raise RuntimeError(ended.stdout[-200:])
-        return {"passed": ended.stdout.splitlines()[-1]}
-
-    yield ["marked for a GPU"], run
+        row["passed"] = ended.stdout.splitlines()[-1]
 
 
 if __name__ == "__main__":

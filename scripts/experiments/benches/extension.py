@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Dict, List, Set
 
 from .. import command, report
-from ..workshop import Workshop
+from ..workshop import Workshop, write
 
 _SPLITS = ("train", "valid", "test")
 _RANGE = (20, 30)  # occurrences of a word that is held out
@@ -49,10 +49,9 @@ def _write_texts(options: Any, lines: Dict[str, List[str]], new: Set[str]) -> No
     texts = {"old.train": hidden("train"), "old.valid": hidden("valid"), "new": sorted(new)}
     texts.update({"added": shown + others, "further.train": further})
     texts.update({"whole.train": lines["train"], "whole.valid": lines["valid"]})
-    texts["further.valid"] = lines["valid"]
+    texts.update({"further.valid": lines["valid"]})
     for name, content in texts.items():
-        text = "".join(f"{line}\n" for line in content)
-        (options.out / f"{name}.txt").write_text(text, encoding="utf-8")
+        write(options.out / f"{name}.txt", content)
 
 
 def _models(shop: Workshop) -> Dict[str, Path]:
@@ -62,7 +61,8 @@ def _models(shop: Workshop) -> Dict[str, Path]:
     for name, path in trained.items():
         if not path.is_file():
             shop.run(_COMMANDS["prepare"], name=name)
-            _train(shop, name, "--lr 0.008 --max-epoch 1")
+            command.say(f"training {name}")
+            shop.run(_COMMANDS["train"], "--lr 0.008 --max-epoch 1", name=name)
     texts = {"listed": "", "added": "--text {out}/added.txt"}
     for name, flags in texts.items():
         if not (out / name).exists():
@@ -70,14 +70,9 @@ def _models(shop: Workshop) -> Dict[str, Path]:
     shop.run(_COMMANDS["prepare"], "--dict {out}/added/dict.txt", name="further")
     last = out / "further" / "checkpoint_last.pt"
     last.unlink(missing_ok=True)
-    _train(shop, "further", _COMMANDS["further"])
+    shop.run(_COMMANDS["train"], _COMMANDS["further"], name="further")
     found = {name: out / name / "checkpoint.pt" for name in texts}
     return {"before": trained.pop("old"), **found, "further": last, **trained}
-
-
-def _train(shop: Workshop, name: str, flags: str) -> None:
-    command.say(f"training {name}")
-    shop.run(_COMMANDS["train"], flags, name=name)
 
 
 def _perplexities(path: Path, lines: List[str], new: Set[str]) -> Dict[str, float]:

@@ -3,7 +3,6 @@
 import json
 import math
 import re
-import shlex
 import statistics
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
@@ -24,11 +23,6 @@ _WARM_INTERVALS = 2
 _LEAST_TOKENS = 400_000  # with fewer tokens, the unigram counts would miss all but common words
 KIND = re.compile("_sparse$|_bands$")  # of a system with row-sparse gradients
 _OWN = ("bnce", "shared_nce")
-_COMMON = """
---task language_modeling --lr-scheduler fixed --max-epoch 1 --disable-validation --no-save
---required-batch-size-multiple 1 --distributed-world-size 1 --seed 1
---log-format json --no-progress-bar
-"""
 _PANELS = {"update_ms": "training update (ms)", "update_mib": "memory of an update (MiB)"}
 Numbers = Dict[str, Any]
 
@@ -55,7 +49,7 @@ class Recipe(NamedTuple):
         """Return the flags of fairseq-train that all systems share, except for the device."""
         sentences, tokens = map(str, self.batch)
         batch = ["--batch-size", sentences, "--tokens-per-sample", tokens]
-        return [*self.training, *batch, *shlex.split(_COMMON)]
+        return [*self.training, *batch, *_COMMON]
 
     def system_flags(self, system: str, vocab: int) -> List[str]:
         """Return the flags of fairseq-train in which systems differ."""
@@ -71,9 +65,11 @@ class Recipe(NamedTuple):
         return [*flags, *criterion_flags(criterion, vocab)]
 
 
+_LOADED = report.load("recipes")["vocabulary"]
+_COMMON = words(_LOADED.pop("common"))
 RECIPES: Dict[str, Recipe] = {
     name: Recipe(name, **{**one, "training": words(one["training"])})
-    for name, one in report.load("recipes")["vocabulary"].items()
+    for name, one in _LOADED.items()
 }
 
 
