@@ -25,7 +25,7 @@ from experiments.run import TRAIN
 
 SCRIPTS = Path(__file__).resolve().parent
 COMMAND = SCRIPTS / "fairseq-bnce"
-RECIPE = recipes.words(report.load("recipes")["quickstart"])
+PREPARE, RECIPE = map(recipes.words, report.load("recipes")["quickstart"].values())
 Values = Dict[str, float]
 
 
@@ -66,9 +66,7 @@ def prepare(folder: Path) -> Path:
     data, corpus = folder / "data", folder / "corpus.txt"
     if not data.exists():
         run(folder / "corpus.log", SCRIPTS / "embedded_corpus.py", corpus)
-        split = ["--split", "0.8", "0.1", "0.1", "--split-by", "paragraph"]
-        flags = ["--input", corpus, *split, "--lowercase", "--min-count", "2", "--out", data]
-        run(folder / "prepare.log", COMMAND, "prepare-text", *flags)
+        run(folder / "prepare.log", COMMAND, *PREPARE, "--input", corpus, "--out", data)
     return data / "bin"
 
 
@@ -101,7 +99,7 @@ def table(rows: Dict[str, Values]) -> str:
     """Return the results as text."""
     lines = [f"{'':34} {'test perplexity':>15} {'training words/s':>17}"]
     for name, values in rows.items():
-        speed = f"{values['words']:,.0f}" if "words" in values else ""
+        speed = format(values["words"], ",.0f") if "words" in values else ""
         lines.append(f"{name:34} {values['ppl']:15.2f} {speed:>17}")
     return "\n".join(lines)
 
@@ -139,12 +137,11 @@ def some_sentences(text: Path) -> List[List[str]]:
 
 def write_nbest(sentences: Sequence[Sequence[str]], target: Path) -> None:
     """Write Moses n-best lists of three sentences: two with swapped neighbours, and itself."""
-    lines = []
-    for number, words in enumerate(sentences[:3]):
-        swapped = [[*words[:i], words[i + 1], words[i], *words[i + 2 :]] for i in (1, 3)]
-        for text in (*swapped, words):
-            lines.append(f"{number} ||| {' '.join(text)} ||| TM0= 0 ||| 0\n")
-    target.write_text("".join(lines), encoding="utf-8")
+    with target.open("w", encoding="utf-8") as file:
+        for number, words in enumerate(sentences[:3]):
+            swapped = [[*words[:i], words[i + 1], words[i], *words[i + 2 :]] for i in (1, 3)]
+            for text in (*swapped, words):
+                print(f"{number} ||| {' '.join(text)} ||| TM0= 0 ||| 0", file=file)
 
 
 def write_questions(sentences: Sequence[Sequence[str]], target: Path) -> None:
@@ -179,7 +176,7 @@ def device() -> List[str]:
 
 def shown(path: Path) -> str:
     """Return a path as a user would type it here."""
-    relative = os.path.relpath(str(path))
+    relative = os.path.relpath(path)
     return shlex.quote(str(path) if relative.startswith("..") else relative)
 
 

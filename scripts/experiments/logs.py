@@ -16,9 +16,7 @@ _EVALUATED = re.compile(r"Evaluated ([\d,]+) tokens in [\d.]+s \(([\d.]+) tokens
 _SKIPPED = re.compile(r"([\d,]+) samples have invalid sizes and will be skipped")
 _LOSS = re.compile(r"Loss \(base 2\): (\S+), Perplexity")
 # Messages up to which it trained, and messages after which it trains (again).
-_WORKED = re.compile(
-    r"\| (train_inner|train) \| \{|begin validation on|Preparing to save checkpoint"
-)
+_WORKED = re.compile(r"\| train(_inner)? \| \{|begin validation on|Preparing to save checkpoint")
 _STARTS = re.compile(r"\| valid\w* \| \{|Saved checkpoint|Start iterating over samples")
 
 
@@ -106,8 +104,14 @@ def read_training(log: Path, warm_up: int = WARM_UP) -> TrainingLog:
         known = json.loads(logged[2]).items()
         stats = {name: float(value) for name, value in known if value is not None}
         if logged[1] == "train_inner":
-            found.intervals.append(_interval(position, stats, exact, warm_up))
-            position, exact = found.intervals[-1].last, True
+            last = int(stats["num_updates"])
+            words = stats["wpb"] * (last - position)
+            # train_wall leaves out validation but is rounded to seconds; wps is exact but has it.
+            exact = exact and bool(stats.get("wps"))
+            seconds = words / stats["wps"] if exact else stats["train_wall"]
+            steady = exact and position >= warm_up
+            found.intervals.append(Interval(position, last, words, seconds, steady))
+            position, exact = last, True
         elif "valid_num_updates" in stats:
             own = {k[len("valid_") :]: v for k, v in stats.items() if k.startswith("valid_")}
             found.validations.append({"update": int(own.pop("num_updates")), **own})
@@ -124,8 +128,7 @@ def read_scoring(lines: Iterable[str]) -> Dict[str, float]:
         CommandFailed: without a result, or if the result leaves out a part of the data.
     """
     text = "\n".join(lines)
-    evaluated, loss = _EVALUATED.search(text), _LOSS.search(text)
-    skipped = _SKIPPED.search(text)
+    evaluated, loss, skipped = (one.search(text) for one in (_EVALUATED, _LOSS, _SKIPPED))
     if skipped:  # it would go on, down to a perplexity of 1.00 over 0 tokens
         raise CommandFailed(f"fairseq-eval-lm skipped {skipped.group(1)} blocks as too long")
     if not evaluated or not loss:
@@ -136,12 +139,3 @@ def read_scoring(lines: Iterable[str]) -> Dict[str, float]:
     bits = float(loss.group(1))
     ppl = 2**bits if bits < 1024 else math.inf
     return {"ppl": ppl, "tokens": tokens, "seconds": tokens / rate if rate else 0.0}
-
-
-def _interval(first: int, stats: Dict[str, float], exact: bool, warm_up: int) -> Interval:
-    last = int(stats["num_updates"])
-    words = stats["wpb"] * (last - first)
-    # train_wall leaves out validation but is rounded to seconds; wps is exact but counts it in.
-    exact = exact and bool(stats.get("wps"))
-    seconds = words / stats["wps"] if exact else stats["train_wall"]
-    return Interval(first, last, words, seconds, exact and first >= warm_up)
