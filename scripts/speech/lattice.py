@@ -7,7 +7,9 @@ import re
 from typing import Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 BASE = math.log(1.0001)  # of pocketsphinx's logarithms
-_SECTION = re.compile(r"(Nodes|Edges|Initial|Final|End)\b *(\d*)")
+_NODE = re.compile(r"^(\d+) (\S+) .*;", re.MULTILINE)
+_EDGE = re.compile(r"^(\d+) (\d+) (-?\d+)$", re.MULTILINE)
+_ENDS = re.compile(r"^(?:Initial|Final) (\d+)", re.MULTILINE)
 _VARIANT = re.compile(r"\(\d+\)$")  # of a pronunciation
 # What passing over a sound that is no word costs, nats: pocketsphinx's silprob and fillprob.
 _SILENCE, _NOISE = math.log(0.005), math.log(1e-8)
@@ -44,24 +46,14 @@ class Path(NamedTuple):
     trigram: float
 
 
-def parse(lines: Sequence[str]) -> Lattice:
+def parse(text: str) -> Lattice:
     """Read a lattice as pocketsphinx writes it."""
-    words: Dict[int, str] = {}
+    words = {int(number): _VARIANT.sub("", word) for number, word in _NODE.findall(text)}
     edges: Edges = {}
-    section, ends = "", {}
-    for line in (line for line in lines if line[0] != "#"):
-        found = _SECTION.match(line)
-        if found:
-            section = found[1]
-            ends[section] = int(found[2] or 0)
-        elif section == "Nodes":
-            number, word, *_ = line.split()
-            words[int(number)] = _VARIANT.sub("", word)
-        elif section == "Edges":
-            one, other, score = map(int, line.split())
-            if score * BASE > _NEVER:
-                edges.setdefault(one, {})[other] = score * BASE
-    return without_fillers(Lattice(words, edges, ends["Initial"], ends["Final"]))
+    for one, other, score in (map(int, edge) for edge in _EDGE.findall(text)):
+        if score * BASE > _NEVER:
+            edges.setdefault(one, {})[other] = score * BASE
+    return without_fillers(Lattice(words, edges, *map(int, _ENDS.findall(text))))
 
 
 def without_fillers(lattice: Lattice) -> Lattice:

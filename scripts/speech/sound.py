@@ -85,7 +85,7 @@ class Recogniser:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "lattice"
             self._decoder.get_lattice().write(str(path))
-            return lattice.parse(path.read_text(encoding="utf-8").splitlines())
+            return lattice.parse(path.read_text(encoding="utf-8"))
 
     def _log_prob(self, before: Sequence[str], word: str) -> float:
         return self._logs.log_to_ln(self._model.prob([word, *reversed(before)]))

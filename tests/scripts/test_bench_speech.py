@@ -105,7 +105,7 @@ def all_paths(found, node):
 
 
 def test_a_lattice_without_what_is_no_word():
-    found = lattice.parse(LATTICE.splitlines(keepends=True))
+    found = lattice.parse(LATTICE)
     base, silence = math.log(1.0001), math.log(0.005)
     assert (found.start, found.end, found.words[3]) == (6, 0, "cat")
     assert set(found.edges) == {0, 3, 4, 5, 6, 7, 8}
@@ -116,7 +116,7 @@ def test_a_lattice_without_what_is_no_word():
 
 
 def test_paths_come_with_their_parts_and_best_first():
-    found = lattice.parse(LATTICE.splitlines(keepends=True))
+    found = lattice.parse(LATTICE)
     best = {}
     for words, acoustic in all_paths(found, found.start):
         best[words[:-1]] = max(acoustic, best.get(words[:-1], -math.inf))

@@ -7,15 +7,12 @@ import re
 from pathlib import Path
 from typing import Any, Dict, List
 
-from .. import command, processes
+from .. import command, processes, report
 from ..training import NORMALISED
+from ..workshop import Workshop
 
 SPLITS = ("train", "valid", "test")
-# The shapes and rates of faster-rnnlm's own pages.
-_SETTINGS = {
-    "hierarchical softmax": "-hidden 200 -hidden-type sigmoid -alpha 0.1",
-    "NCE": "-hidden 200 -hidden-type gru-insyn -nce 50 -alpha 0.05 -bptt 32 -bptt-skip 8",
-}
+_COMMANDS = report.load("recipes")["peers"]
 _EPOCH = re.compile(r"valid:\s+([\d.]+)\s+elapsed: ([\d.]+)([smh])\+")
 _UNITS = {"s": 1, "m": 60, "h": 3600}
 
@@ -23,13 +20,14 @@ _UNITS = {"s": 1, "m": 60, "h": 3600}
 def measure(options: Any) -> Dict[str, Any]:
     if options.mix and not options.kenlm:
         raise command.UsageError("--mix: required --kenlm, got none")
+    shop = Workshop(options)
     texts = {split: _written(options.text / f"{split}.txt", options.out) for split in SPLITS}
     folders = {"words": options.text, **{path.name: path for path in options.pieces}}
     tokens = {name: _count(path / "valid.txt") for name, path in folders.items()}
     found: Dict[str, Any] = {"text": options.text.name, "tokens": tokens, "systems": {}}
     if options.kenlm:
-        found["systems"]["KenLM"] = _kenlm(options, texts)
-        found["mixtures"] = _mixtures(options, texts)
+        found["systems"]["KenLM"] = _kenlm(shop, texts)
+        found["mixtures"] = _mixtures(shop, texts)
     for name in options.settings if options.faster_rnnlm else []:
         found["systems"][f"faster-rnnlm, {name}"] = _faster_rnnlm(options, name, texts)
     return found
@@ -44,38 +42,22 @@ def _written(path: Path, out: Path) -> Path:
     return target
 
 
-def _kenlm(options: Any, texts: Dict[str, Path]) -> Dict[str, Any]:
+def _kenlm(shop: Workshop, texts: Dict[str, Path]) -> Dict[str, Any]:
     """Estimate an n-gram model with modified Kneser-Ney smoothing, and score with it."""
-    log, arpa, binary = (options.out / f"kenlm.{end}" for end in ("log", "arpa", "bin"))
-    estimate = ["-o", options.order, "-S", "4G", "-T", options.out / "kenlm-", "--text"]
-    estimate = [options.kenlm / "lmplz", *estimate, texts["train"], "--arpa", arpa]
-    built = [options.kenlm / "build_binary", arpa, binary]
-    stored = options.out / "kenlm.json"
-    if not stored.exists():
-        ended = [processes.run(one, log, options.threads) for one in (estimate, built)]
-        arpa.unlink()
-        costs = {
+
+    def estimate() -> Dict[str, float]:
+        ended = [shop.run(line, text=texts["train"]) for line in _COMMANDS["KenLM"]]
+        (shop.out / "kenlm.arpa").unlink()
+        return {
             "seconds": sum(one.cpu_seconds for one in ended),
             "peak_bytes": max(one.peak_bytes for one in ended),
-            "disk_bytes": binary.stat().st_size,
+            "disk_bytes": (shop.out / "kenlm.bin").stat().st_size,
         }
-        stored.write_text(json.dumps(costs), encoding="utf-8")
-    costs = json.loads(stored.read_text(encoding="utf-8"))
-    return {**costs, **_kenlm_scores(options, texts)}
 
-
-def _query(options: Any, way: str, text: Path, printed: Path) -> processes.Ended:
-    query = [options.kenlm / "query", "-v", way, options.out / "kenlm.bin"]
-    # query reads standard input.
-    shell = ["sh", "-c", f'"$@" < "{text}"', "query", *query]
-    return processes.run(shell, options.out / "kenlm.log", options.threads, printed)
-
-
-def _kenlm_scores(options: Any, texts: Dict[str, Path]) -> Dict[str, float]:
-    found = {}
+    found = shop.once("kenlm", estimate)
     for split in SPLITS[1:]:
-        printed = options.out / f"kenlm.{split}"
-        ended = _query(options, "summary", texts[split], printed)
+        printed = shop.out / f"kenlm.{split}"
+        ended = shop.run(_COMMANDS["query"], way="summary", text=texts[split], printed=printed)
         text = printed.read_text(encoding="utf-8")
         found[f"{split}_ppl"] = float(re.search(r"including OOVs:\s+(\S+)", text)[1])  # type: ignore
         words = int(re.search(r"Tokens:\s+(\d+)", text)[1])  # type: ignore
@@ -83,14 +65,15 @@ def _kenlm_scores(options: Any, texts: Dict[str, Path]) -> Dict[str, float]:
     return found
 
 
-def _mixtures(options: Any, texts: Dict[str, Path]) -> List[Dict[str, Any]]:
+def _mixtures(shop: Workshop, texts: Dict[str, Path]) -> List[Dict[str, Any]]:
     """Mix the networks of compare.py with KenLM."""
+    options = shop.options
     if not options.mix:
         return []
     own = {split: options.text / f"{split}.txt" for split in SPLITS[1:]}
     ngrams = {split: options.out / f"kenlm.{split}.words" for split in own}
     for split, printed in ngrams.items():
-        _query(options, "word", texts[split], printed)
+        shop.run(_COMMANDS["query"], way="word", text=texts[split], printed=printed)
     task: Dict[str, Any] = {
         "texts": own,
         "ngrams": ngrams,
@@ -115,7 +98,8 @@ def _faster_rnnlm(options: Any, name: str, texts: Dict[str, Path]) -> Dict[str, 
     """Train a network, and score the test text with it."""
     log, model = (options.out / f"{name.replace(' ', '-')}.{end}" for end in ("log", "model"))
     program = [options.faster_rnnlm, "-rnnlm", model, "-threads", 1]
-    flags = ["-train", texts["train"], "-valid", texts["valid"], *_SETTINGS[name].split()]
+    shape = _COMMANDS["faster-rnnlm"][name].split()
+    flags = ["-train", texts["train"], "-valid", texts["valid"], *shape]
     if not log.exists():
         command.say(name)
         with contextlib.suppress(processes.CommandFailed):  # the time is over
