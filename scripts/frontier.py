@@ -28,8 +28,7 @@ from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequ
 import environment  # noqa: F401
 from experiments import plot
 from experiments.command import HelpFormatter, start
-from rendering.cells import NAMES
-from rendering.paths import values
+from rendering.cells import NAMES, values
 
 DOCS = Path(__file__).resolve().parents[1] / "docs" / "results"
 SPREAD = {"xlabel": "σ_z (nats)", "ylabel": "exact perplexity"}

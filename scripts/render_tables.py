@@ -16,7 +16,7 @@ A figure in a sentence has its mark right after it:
 
     It was at 102.5<!-- = peers/mixed-novels.json#mixtures/seed=1/network -->.
 
-The figure keeps its decimals. Behind the file stands what rendering/paths.py describes; a second
+The figure keeps its decimals. Behind the file stands what rendering/cells.py describes; a second
 path needs no file if it is in the same. The mean counts where there are several values, in one file
 or in all that match a pattern. ~ instead of = rounds to the zeros at the figure's end, as in
 11,000.
@@ -33,8 +33,7 @@ from typing import Any, List, Match, Sequence
 
 import environment  # noqa: F401
 from experiments.command import HelpFormatter, UsageError, start
-from rendering.cells import number
-from rendering.paths import calculate, values
+from rendering.cells import calculate, number, values
 from rendering.tables import TABLES
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -6,8 +6,8 @@ fairseq-train with a clock in its log, ``logs`` reads what fairseq prints, ``mac
 machine, data and versions. ``report`` and ``plot`` write results; ``command`` is shared by all
 command lines.
 
-The runs of each script: ``training`` and ``comparison`` (compare.py, and recipe.py, with
-``papers``), ``benches`` (bench.py). A ``workshop`` is a bench's folder with data, models and
-results. ``recipes`` serves several scripts. Data: benches.yaml, recipes.yaml, reports.yaml,
-../recipes. ``gpu_run`` is a command for one GPU.
+The runs of each script: ``training`` and ``comparison`` (compare.py and recipe.py), ``benches``
+(bench.py). A ``workshop`` is a bench's folder with data, models and results, and runs its commands.
+``recipes`` serves several scripts. Data: benches.yaml, recipes.yaml, reports.yaml, ../recipes.
+``gpu_run`` is a command for one GPU.
 """

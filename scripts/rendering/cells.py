@@ -1,21 +1,47 @@
-"""Numbers as the pages show them, and tables in Markdown."""
+"""Numbers in JSON by their path, numbers as the pages show them, and tables in Markdown.
 
-import statistics
+A path has names and choices, separated by slashes.
+
+``runs/label=bnce@0.07/train/curve/update=500/ppl`` goes into ``runs``, keeps the entries with the
+label ``bnce@0.07``, and of their curves the points after 500 updates. A path may lead to several
+values, as to those of several seeds. A number chooses an entry of a list by its place, ``a|b``
+several names or places, and ``*`` any text of a choice. A list's choice is its texts with commas.
+
+:func:`calculate` also takes a word before a path, ``mean``, ``sd``, ``count``, ``min`` or ``max``
+of several values, and between two paths, or a path and a number,
+
+- ``/`` and ``times``: the quotient and the product;
+- ``over``, ``under``: by how many per cent the first is above or below the second;
+- ``of``: how many per cent the first is of the second.
+"""
+
+import operator
+import re
+from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, Iterable, List, Mapping, Optional, Sequence, Tuple
+from statistics import fmean, stdev
+from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 
 import yaml  # a dependency of omegaconf, which fairseq needs
-
-from .paths import calculate, values
 
 NAMES = yaml.safe_load(Path(__file__).with_name("names.yaml").read_text(encoding="utf-8"))
 NONE = "–"
 SOFTMAX = "cross_entropy"  # the criterion that the others are compared with
-# Title; name of the measurement, its path or what paths.calculate takes; format. A format in
+# Title; name of the measurement, its path or what calculate takes; format. A format in
 # brackets is that of a value with the ends of its interval, one before " %" that of per cents.
 Column = Tuple[str, str, str]
 Columns = Sequence[Column]
 Line = Tuple[Sequence[str], Mapping[str, Any]]  # labels, and numbers by name
+_OF_SEVERAL: Dict[str, Any] = {"mean": fmean, "sd": stdev, "count": len, "min": min, "max": max}
+_OF_TWO: Dict[str, Callable[[float, float], float]] = {
+    "/": operator.truediv,
+    "times": operator.mul,
+    "over": lambda one, other: 100 * (one / other - 1),
+    "under": lambda one, other: 100 * (1 - one / other),
+    "of": lambda one, other: 100 * one / other,
+}
+_OPERATOR = re.compile(rf" ({'|'.join(_OF_TWO)}) ")
+_NUMBER = re.compile(r"[\d.e]+")
 
 
 def number(value: Any, form: str) -> str:
@@ -36,7 +62,7 @@ def spread(known: Sequence[Any], form: str) -> str:
     """Return mean and standard deviation; one number if all values agree, a dash for no value."""
     if len(set(known)) < 2:
         return number(known[0] if known else None, form)
-    return f"{number(statistics.fmean(known), form)} ± {number(statistics.stdev(known), form)}"
+    return f"{number(fmean(known), form)} ± {number(stdev(known), form)}"
 
 
 def table(titles: Sequence[str], lines: Iterable[Sequence[str]], text: int = 1) -> List[str]:
@@ -72,8 +98,8 @@ def cell(row: Any, column: Column, files: Sequence[Any] = ()) -> str:
     """Return a number of a row, or mean and standard deviation of several."""
     _, place, form = column
     place = place.replace("{}", row.get("{}", "{}"))
-    first, operator, second = place.partition(" over ")
-    if operator and first == second:  # the reference itself
+    first, has_two, second = place.partition(" over ")
+    if has_two and first == second:  # the reference itself
         return ""
 
     def read(path: str) -> List[Any]:
@@ -89,3 +115,58 @@ def cell(row: Any, column: Column, files: Sequence[Any] = ()) -> str:
 
 def _line(line: Sequence[str]) -> str:
     return "".join(f"| {cell} " if cell else "| " for cell in line) + "|"
+
+
+# ---------------------------------------------------------------- paths
+
+
+def values(content: Any, path: str) -> List[Any]:
+    """Return all values that a path leads to, but for null."""
+    found = [content]
+    for part in path.split("/"):
+        found = [value for one in found for value in _step(one, part) if value is not None]
+    return found
+
+
+def calculate(text: str, read: Callable[[str], List[Any]]) -> List[Any]:
+    """Return the values of a path, or of what is calculated from paths; nothing if one is unknown.
+
+    Args:
+        read: returns the values of a path.
+    """
+    first, name, second = (*_OPERATOR.split(text), "", "")[:3]
+    found = _operand(first, read)
+    if not name:
+        return found
+    other = [float(second)] if _NUMBER.fullmatch(second) else _operand(second, read)
+    if not (found and other):
+        return []
+    return [_OF_TWO[name](fmean(found), fmean(other))]
+
+
+def _operand(text: str, read: Callable[[str], List[Any]]) -> List[Any]:
+    word, _, path = text.partition(" ")
+    if word not in _OF_SEVERAL:
+        return read(text)
+    found = read(path)
+    return [_OF_SEVERAL[word](found)] if found else []
+
+
+def _step(value: Any, part: str) -> Iterable[Any]:
+    if isinstance(value, list):
+        if part.replace("|", "").isdigit():
+            return [value[int(place)] for place in part.split("|") if int(place) < len(value)]
+        return [found for one in value for found in _step(one, part)]
+    if not isinstance(value, dict):
+        return []
+    name, equals, wanted = part.partition("=")
+    if part in value or not equals:
+        return [value[key] for key in part.split("|") if key in value]
+    text = _text(value.get(name))
+    return [value] if any(fnmatchcase(text, one) for one in wanted.split("|")) else []
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, list):
+        return ",".join(map(_text, value))
+    return f"{value:g}" if isinstance(value, float) else str(value)

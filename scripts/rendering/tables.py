@@ -12,8 +12,7 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Set,
 
 import yaml  # a dependency of omegaconf, which fairseq needs
 
-from .cells import NAMES, Columns, Line, cell, measured, table
-from .paths import values
+from .cells import NAMES, Columns, Line, cell, measured, table, values
 
 Json = Dict[str, Any]
 Runs = Dict[Tuple[str, str], List[Json]]  # by method and learning rate, a run for each seed

@@ -62,8 +62,13 @@ class Recogniser:
 
         pocketsphinx.set_loglevel("ERROR")
         self._decoder = pocketsphinx.Decoder()
-        self._logs, self._model = self._decoder.get_logmath(), self._decoder.get_lm()
-        self._trigram = functools.lru_cache(maxsize=1 << 16)(self._log_prob)
+        logs, model = self._decoder.get_logmath(), self._decoder.get_lm()
+
+        @functools.lru_cache(maxsize=1 << 16)
+        def trigram(before: Sequence[str], word: str) -> float:
+            return logs.log_to_ln(model.prob([word, *reversed(before)]))
+
+        self._trigram = trigram
 
     def recognise(self, samples: bytes, size: int) -> Recognised:
         """Return the answer, and up to ``size`` hypotheses with different normalised words."""
@@ -73,19 +78,14 @@ class Recogniser:
         answer = self._decoder.hyp()
         if answer is None:
             return Recognised("", [])
-        found: Dict[str, Entry] = {}
-        for path in lattice.best_paths(self._lattice(), self._trigram, WEIGHT, LIMIT):
-            text = normalised(" ".join(path.words))
-            found.setdefault(text, Entry(text, path.acoustic, path.trigram))
-            if len(found) == size:
-                break
-        return Recognised(normalised(answer.hypstr), list(found.values()))
-
-    def _lattice(self) -> lattice.Lattice:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "lattice"
             self._decoder.get_lattice().write(str(path))
-            return lattice.parse(path.read_text(encoding="utf-8"))
-
-    def _log_prob(self, before: Sequence[str], word: str) -> float:
-        return self._logs.log_to_ln(self._model.prob([word, *reversed(before)]))
+            heard = lattice.parse(path.read_text(encoding="utf-8"))
+        found: Dict[str, Entry] = {}
+        for words, acoustic, language in lattice.best_paths(heard, self._trigram, WEIGHT, LIMIT):
+            text = normalised(" ".join(words))
+            found.setdefault(text, Entry(text, acoustic, language))
+            if len(found) == size:
+                break
+        return Recognised(normalised(answer.hypstr), list(found.values()))

@@ -4,6 +4,7 @@ import json
 import math
 import re
 import statistics
+from functools import partial
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
@@ -112,13 +113,11 @@ class Benchmark(Run):
     def parts(self) -> Iterator[Part]:
         """Yield the parts; the time of an update decides how many updates are trained."""
         if "update" in self.settings.parts:
-            yield "update", self._update
+            limits = {"updates": self.settings.updates, "seconds": self.settings.max_seconds}
+            flags = self._arguments()
+            yield "update", partial(self.measure, "updates.update", flags=flags, **limits)
         if "train" in self.settings.parts:
             yield "train", self._train
-
-    def _update(self) -> Measured:
-        limits = {"updates": self.settings.updates, "seconds": self.settings.max_seconds}
-        return self.measure("updates.update", flags=self._arguments(), **limits)
 
     def _train(self) -> Measured:
         interval = self._interval()
