@@ -19,8 +19,6 @@ import environment  # noqa: F401
 from experiments import command, machine, report
 from rendering.tables import TABLES
 
-_TYPES = {"int": int, "float": float, "path": Path}
-
 
 def main(arguments: Sequence[str]) -> int:
     """Return the exit status: 1 if a run failed."""
@@ -53,11 +51,10 @@ def _parser(benches: Dict[str, Any]) -> argparse.ArgumentParser:
         )
         out = {"default": Path(about["out"])} if "out" in about else {}
         command.add_common(own, about.get("device", False), **out)
+        for kind in (int, float, Path):  # benches.yaml calls them int, float and path
+            own.register("type", kind.__name__.lower(), kind)
         for flag, given in about.get("flags", {}).items():
-            found = {**given, **({"type": _TYPES[given["type"]]} if "type" in given else {})}
-            if isinstance(given.get("metavar"), list):
-                found["metavar"] = tuple(given["metavar"])
-            own.add_argument(flag, **found)
+            own.add_argument(flag, **given)
     return parser
 
 
