@@ -3,8 +3,7 @@
 import itertools
 import math
 import time
-from pathlib import Path
-from typing import Any, Dict, List, Optional, Sequence
+from typing import Any, Dict, Iterable, Sequence
 
 import torch
 
@@ -13,6 +12,8 @@ from fairseq_bnce.scoring import reduction
 from fairseq_bnce.scoring.diagnosis import Diagnosis, fit_offset, measuring, summary
 from fairseq_bnce.text.reading import sampled
 
+from ..workshop import lines_of
+
 
 def measure(options: Any) -> Dict[str, Any]:
     torch.set_num_threads(options.threads)
@@ -20,14 +21,8 @@ def measure(options: Any) -> Dict[str, Any]:
     return {"models": {name: _model(path, options) for name, path in pairs}}
 
 
-def _lines(path: Path, count: Optional[int] = None) -> List[str]:
-    """Return the first lines of a text, or all."""
-    with path.open(encoding="utf-8") as lines:
-        return [line.strip() for line in itertools.islice(lines, count)]
-
-
 def _model(path: str, options: Any) -> Dict[str, Any]:
-    lines = _lines(options.text, options.lines)
+    lines = list(itertools.islice(lines_of(options.text), options.lines))
 
     def load(exact: bool, **state: Any) -> Scorer:
         """Load the model, which a scorer changes, with the rows of ``state`` only."""
@@ -41,13 +36,13 @@ def _model(path: str, options: Any) -> Dict[str, Any]:
         found = {"rows": rows, **{name: numbers[name] for name in ("sigma_z", "ppl")}}
         found["u_ppl"] = numbers["u_ppl"] * math.exp(state["mu_z"])
         if options.shift is not None:
-            mean = _summary(load(True, **state), _lines(options.shift))["mu_z"]
+            mean = _summary(load(True, **state), lines_of(options.shift))["mu_z"]
             found["u_ppl_other_mean"] = numbers["u_ppl"] * math.exp(mean)
         found["speed"] = _speed(load(False, **state), lines)
         return found
 
     fitting, contexts = load(True), reduction.Contexts(options.contexts)
-    text = sampled(_lines(options.fit), options.contexts)
+    text = sampled(lines_of(options.fit), options.contexts)
     measuring(fitting, contexts).score_words(text, tokenized=True)
     mean = contexts.parts()[1][1].mean().item()
     states: Dict[int, Dict[str, Any]] = {0: {"mu_z": mean - fitting.log_z}}
@@ -59,7 +54,7 @@ def _model(path: str, options: Any) -> Dict[str, Any]:
     return {"words": len(fitting.dictionary), "exact_speed": speed, "ways": ways}
 
 
-def _summary(exact: Scorer, lines: Sequence[str]) -> Dict[str, float]:
+def _summary(exact: Scorer, lines: Iterable[str]) -> Dict[str, float]:
     diagnosis = Diagnosis(worst=0)
     list(diagnosis.fill(exact, lines))
     return summary(diagnosis.measures)

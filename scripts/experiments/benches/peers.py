@@ -9,7 +9,7 @@ from typing import Any, Dict, List
 
 from .. import command, processes, report
 from ..training import NORMALISED
-from ..workshop import Workshop
+from ..workshop import Workshop, lines_of, write
 
 SPLITS = ("train", "valid", "test")
 _COMMANDS = report.load("recipes")["peers"]
@@ -21,7 +21,10 @@ def measure(options: Any) -> Dict[str, Any]:
     if options.mix and not options.kenlm:
         raise command.UsageError("--mix: required --kenlm, got none")
     shop = Workshop(options)
-    texts = {split: _written(options.text / f"{split}.txt", options.out) for split in SPLITS}
+    texts = {split: shop.at("text", f"{split}.txt") for split in SPLITS}
+    for split, path in texts.items():
+        lines = lines_of(options.text / f"{split}.txt")
+        write(path, (line.replace("<unk>", "UNK") for line in lines))
     folders = {"words": options.text, **{path.name: path for path in options.pieces}}
     tokens = {name: _count(path / "valid.txt") for name, path in folders.items()}
     found: Dict[str, Any] = {"text": options.text.name, "tokens": tokens, "systems": {}}
@@ -31,15 +34,6 @@ def measure(options: Any) -> Dict[str, Any]:
     for name in options.settings if options.faster_rnnlm else []:
         found["systems"][f"faster-rnnlm, {name}"] = _faster_rnnlm(options, name, texts)
     return found
-
-
-def _written(path: Path, out: Path) -> Path:
-    """Write a text with UNK for <unk>."""
-    target = out / "text" / path.name
-    target.parent.mkdir(parents=True, exist_ok=True)
-    text = path.read_text(encoding="utf-8")
-    target.write_text(text.replace("<unk>", "UNK"), encoding="utf-8")
-    return target
 
 
 def _kenlm(shop: Workshop, texts: Dict[str, Path]) -> Dict[str, Any]:
@@ -116,8 +110,7 @@ def _faster_rnnlm(options: Any, name: str, texts: Dict[str, Path]) -> Dict[str, 
 
 def _count(path: Path) -> int:
     """Return the number of words of a text, with </s>."""
-    with path.open(encoding="utf-8") as lines:
-        return sum(len(line.split()) + 1 for line in lines)
+    return sum(len(line.split()) + 1 for line in lines_of(path))
 
 
 def _curve(log: Path) -> List[Dict[str, float]]:
