@@ -40,8 +40,8 @@ MODELS, OPTIMIZERS = NAMES["models"], NAMES["rules"]
 BOTH_SIDES = "--bidirectional-context"  # who knows what follows has no language model's perplexity
 _WARM, _WITH = "--warmup-updates", "with a warm-up"
 _AFTER_YEAR = re.compile(r"(?<=\(\d{4}\)).*")
-# What is shown, and the function that draws it and says what it did: (path, digest) -> message.
-Picture = Tuple[Any, Callable[[Path, str], str]]
+# What is shown, and the function that draws it to a path and says what it did.
+Picture = Tuple[Any, Callable[..., str]]
 Content = Dict[str, Any]
 Points = Sequence[Tuple[float, float]]
 Groups = Dict[str, Dict[str, Any]]  # by family and group
@@ -89,7 +89,7 @@ def main(arguments: Sequence[str]) -> int:
         digest = hashlib.sha256(text.encode()).hexdigest()[: plot.DIGEST]
         if plot.source_of(path) != digest:
             differ.append(path.name)
-            print(f"{path.name}: to draw" if chosen.check else draw(path, digest))
+            print(f"{path.name}: to draw" if chosen.check else draw(path, source=digest))
     return 1 if chosen.check and differ else 0
 
 
@@ -103,13 +103,13 @@ def pictures(docs: Path) -> Dict[Path, Picture]:
     for family, groups in families(found.values()).items():
         clouds, axes = [_cloud(*group) for group in groups.items()], {**SPREAD, "title": family}
         shown = [axes, *map(asdict, clouds)]
-        drawn[docs / f"frontier/{_slug(family)}.png"] = shown, partial(plot.clouds, clouds, axes)
+        fill = partial(plot.clouds, clouds, axes)
+        drawn[docs / f"frontier/{_slug(family)}.png"] = shown, partial(plot.draw, fill, letters=10)
     for family, groups in curves(found.values()).items():
-        fill = partial(textwrap.fill, width=WIDTH, break_on_hyphens=False)
-        panels = [
-            plot.Panel([*lines.items()], {**TIME, "title": fill(name)})
-            for name, lines in groups.items()
-        ]
+        panels = []
+        for name, lines in groups.items():
+            title = textwrap.fill(name, WIDTH, break_on_hyphens=False)
+            panels.append(plot.Panel([*lines.items()], {**TIME, "title": title}))
         drawn[docs / f"frontier/{_slug(family)}-time.png"] = _lines(panels, family)
     if docs / MIXED in found:
         panels = [_mixtures(found[docs / MIXED]), _speeds(found[docs / SPEEDS])]
@@ -118,7 +118,8 @@ def pictures(docs: Path) -> Dict[Path, Picture]:
 
 
 def _lines(panels: Sequence[plot.Panel], title: str, **size: Any) -> Picture:
-    return list(map(asdict, panels)), partial(plot.lines, panels, title, **size)
+    fill = partial(plot.lines, panels, title)
+    return list(map(asdict, panels)), partial(plot.draw, fill, **size)
 
 
 def _mixtures(mixed: Any) -> plot.Panel:

@@ -3,6 +3,7 @@
 import json
 import math
 import statistics
+from functools import partial
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Sequence
 
@@ -89,7 +90,8 @@ def draw(results: Path) -> str:
     data = content["data"]
     corpus = NAMES["corpora"].get(data["fingerprint"], data["name"])
     title = f"{corpus}, {content['recipe']['about'].replace(' x ', ' × ')}"
-    return plot.lines([plot.Panel([*curves.items()], axes)], title, results.with_name(_PICTURE))
+    fill = partial(plot.lines, [plot.Panel([*curves.items()], axes)], title)
+    return plot.draw(fill, results.with_name(_PICTURE))
 
 
 def where(settings: Any) -> Dict[str, Any]:

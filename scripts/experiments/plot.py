@@ -4,7 +4,6 @@ import importlib.util
 import itertools
 import re
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterable, List, Mapping, Sequence, Tuple
 
@@ -50,34 +49,6 @@ class Cloud:
     hollow: Sequence[Tuple[float, float, str]] = ()
 
 
-def lines(
-    panels: Sequence[Panel], title: str, path: Path, source: str = "", letters: float = 9
-) -> str:
-    """Write a picture of panels side by side, each with a legend.
-
-    Args:
-        source: a digest of the numbers, for the metadata.
-        letters: their size.
-
-    Returns:
-        what was done, or why it was not.
-    """
-    return _draw(partial(_lines, panels=panels, title=title), path, source, letters)
-
-
-def clouds(drawn: Sequence[Cloud], axes: Mapping[str, str], path: Path, source: str = "") -> str:
-    """Write a picture of named points, on logarithmic axes.
-
-    Args:
-        axes: for matplotlib's Axes.set.
-        source: as of :func:`lines`.
-
-    Returns:
-        what was done, or why it was not.
-    """
-    return _draw(partial(_clouds, drawn=drawn, axes=axes), path, source, letters=10)
-
-
 def source_of(path: Path) -> str:
     """Return the digest in a picture's metadata; an empty text for none, or no picture."""
     text = path.read_bytes() if path.is_file() else b""
@@ -85,7 +56,17 @@ def source_of(path: Path) -> str:
     return text.partition(b"tEXtSource\0")[2][:DIGEST].decode("ascii", "replace")
 
 
-def _draw(fill: Callable[[Any], None], path: Path, source: str, letters: float) -> str:
+def draw(fill: Callable[[Any], None], path: Path, source: str = "", letters: float = 9) -> str:
+    """Write a picture.
+
+    Args:
+        fill: draws into a figure: :func:`lines` or :func:`clouds`, with what is to be drawn.
+        source: a digest of the numbers, for the metadata.
+        letters: their size.
+
+    Returns:
+        what was done, or why it was not.
+    """
     if importlib.util.find_spec("matplotlib") is None:
         return f"{path.name}: skipped, matplotlib is not installed (pip install matplotlib)"
     from matplotlib import rc_context
@@ -128,7 +109,8 @@ def _styles(labels: Sequence[str]) -> Dict[str, Dict[str, str]]:
     return found
 
 
-def _lines(figure: Any, panels: Sequence[Panel], title: str) -> None:
+def lines(panels: Sequence[Panel], title: str, figure: Any) -> None:
+    """Draw panels side by side, each with a legend."""
     across, down = min(len(panels), ACROSS), -(-len(panels) // ACROSS)
     figure.set_size_inches(5 * across, 4.5 * down)
     for place, panel in enumerate(panels, start=1):
@@ -146,7 +128,12 @@ def _lines(figure: Any, panels: Sequence[Panel], title: str) -> None:
     figure.tight_layout()
 
 
-def _clouds(figure: Any, drawn: Sequence[Cloud], axes: Mapping[str, str]) -> None:
+def clouds(drawn: Sequence[Cloud], axes: Mapping[str, str], figure: Any) -> None:
+    """Draw named points, on logarithmic axes.
+
+    Args:
+        axes: for matplotlib's Axes.set.
+    """
     from matplotlib.transforms import Bbox
 
     figure.set_size_inches(9, 6.5)

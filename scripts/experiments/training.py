@@ -9,7 +9,7 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from rendering.cells import SOFTMAX
 
-from . import logs, machine, processes
+from . import machine, processes
 from .recipes import ADAPTIVE, Variant, criterion_flags, inherited
 from .run import Measured, Outcome, Part, Run, device_flags, prepare
 
@@ -105,12 +105,7 @@ class Training(Run):
         flags = ["--path", self.checkpoint, "--no-progress-bar", "--num-workers", "0"]
         flags += [*device_flags(settings.device), *inherited(self.flags), *settings.recipe.scoring]
         is_normalised, arguments = self.system.criterion in NORMALISED, [*self._places, *flags]
-        found, ended = self.measure("models.score", arguments=arguments, exact_only=is_normalised)
-        score = {
-            split: {way: logs.read_scoring(lines) for way, lines in ways.items()}
-            for split, ways in found["printed"].items()
-        }
-        return {"normaliser": found["normaliser"], "score": score}, ended
+        return self.measure("models.score", arguments=arguments, exact_only=is_normalised)
 
     def _profile(self) -> Measured:
         """Time the parts of an update; the criterion's are features and output layer."""

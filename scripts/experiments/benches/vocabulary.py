@@ -232,4 +232,4 @@ def draw(results: Path) -> str:
         panels.append(plot.Panel([(name, sorted(line)) for name, line in lines.items()], axes))
     settings = content["settings"]
     title = f"{settings['recipe']['about'].replace(' x ', ' × ')}, {settings['device_name']}"
-    return plot.lines(panels, title, results.with_name("benchmark.png"))
+    return plot.draw(partial(plot.lines, panels, title), results.with_name("benchmark.png"))

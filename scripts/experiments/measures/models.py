@@ -10,6 +10,8 @@ from fairseq import checkpoint_utils, options, tasks, utils
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.tasks.language_modeling import LanguageModelingTask
 
+from .. import logs
+
 
 def score(arguments: List[str], exact_only: bool) -> Dict[str, Any]:
     """Return what fairseq-eval-lm prints for valid and test: exact, raw and shifted scores.
@@ -22,19 +24,18 @@ def score(arguments: List[str], exact_only: bool) -> Dict[str, Any]:
         exact_only: for a model whose raw scores are no log-probabilities.
 
     Returns:
-        ``normaliser`` (empty for an adaptive softmax, which has none), and the messages as
-        ``printed[split][way]``.
+        ``normaliser`` (empty for an adaptive softmax, which has none), and ``score[split][way]``.
     """
     found = normaliser([*arguments, "--gen-subset", "valid"])
     ways: Dict[str, List[str]] = {"exact": []}
     if not exact_only:
         ways["raw"] = ["--unnormalized", "--log-z-shift=none"]
         ways["shifted"] = ["--unnormalized", f"--log-z-shift={found['mu_z']!r}"]
-    printed = {
-        split: {way: _messages([*arguments, "--gen-subset", split, *ways[way]]) for way in ways}
+    score = {
+        split: {way: _score([*arguments, "--gen-subset", split, *ways[way]]) for way in ways}
         for split in ("valid", "test")
     }
-    return {"normaliser": found, "printed": printed}
+    return {"normaliser": found, "score": score}
 
 
 def normaliser(arguments: List[str]) -> Dict[str, Any]:
@@ -103,8 +104,8 @@ def _partitions(model: Any, task: Any, batches: Any) -> Iterator[Tuple[torch.Ten
             yield found.log_partition, found.entropy
 
 
-def _messages(arguments: List[str]) -> List[str]:
-    """Return all that fairseq-eval-lm logs."""
+def _score(arguments: List[str]) -> Dict[str, float]:
+    """Return what fairseq-eval-lm measures."""
     from fairseq_cli import eval_lm
 
     print("fairseq-eval-lm", *arguments, flush=True)
@@ -115,4 +116,4 @@ def _messages(arguments: List[str]) -> List[str]:
     sys.argv = ["fairseq-eval-lm", *arguments]
     eval_lm.cli_main()
     root.removeHandler(messages)
-    return [record.getMessage() for record in messages.buffer]
+    return logs.read_scoring(record.getMessage() for record in messages.buffer)
