@@ -36,55 +36,55 @@ SYSTEMS = {
 # ---------------------------------------------------------------- sound
 
 
-def speak(run: Workshop) -> None:
+def speak(shop: Workshop) -> None:
     """Write sound/NAME.npz: log-mel features, and the words."""
     for name in (*LINES, *EVALUATED):
-        sounds = ((sound.speak(one.spoken), one.words) for one in chosen(run, name))
-        acoustics.save_speech(run.at("sound", f"{name}.npz"), sounds)
+        sounds = ((sound.speak(one.spoken), one.words) for one in chosen(shop, name))
+        acoustics.save_speech(shop.at("sound", f"{name}.npz"), sounds)
 
 
-def chosen(run: Workshop, name: str) -> List[sentences.Sentence]:
+def chosen(shop: Workshop, name: str) -> List[sentences.Sentence]:
     """Return the drawn sentences, or for training sentences of the novels without these."""
-    text = run.options.speech / "text"
+    text = shop.options.speech / "text"
     if name in EVALUATED:
         pairs = zip(lines_of(text / f"{name}.spoken"), lines_of(text / f"{name}.ref"))
         return [sentences.Sentence(*pair) for pair in pairs]
-    path = run.options.data / "text" / f"{name}.txt"
+    path = shop.options.data / "text" / f"{name}.txt"
     every = max(1, sum(1 for _ in lines_of(path)) // LINES[name])
     found = sentences.speakable(itertools.islice(lines_of(path), 0, None, every))
     for other in EVALUATED:
         for words in lines_of(text / f"{other}.ref"):
             found.pop(words, None)
-    count = run.options.spoken if name == "train" else min(HELD_OUT, len(found))
+    count = shop.options.spoken if name == "train" else min(HELD_OUT, len(found))
     return sentences.drawn(found, count, SEED)
 
 
-def sound_of(run: Workshop, name: str) -> acoustics.Speech:
-    return acoustics.load_speech(run.at("sound", f"{name}.npz"))
+def sound_of(shop: Workshop, name: str) -> acoustics.Speech:
+    return acoustics.load_speech(shop.at("sound", f"{name}.npz"))
 
 
-def train(run: Workshop) -> None:
+def train(shop: Workshop) -> None:
     """Write acoustics/model.pt."""
-    path = run.at("acoustics", "model.pt")
-    acoustics.train(path, sound_of(run, "train"), run.options.updates, say)
+    path = shop.at("acoustics", "model.pt")
+    acoustics.train(path, sound_of(shop, "train"), shop.options.updates, say)
 
 
 # ---------------------------------------------------------------- decoding
 
 
-def dictionary(run: Workshop) -> Dict[str, int]:
+def dictionary(shop: Workshop) -> Dict[str, int]:
     """Return the language model's words that letters spell, and how often its text has them."""
-    counts = (line.split(" ") for line in lines_of(run.options.speech / "data/bin/dict.txt"))
+    counts = (line.split(" ") for line in lines_of(shop.options.speech / "data/bin/dict.txt"))
     return {word: int(count) for word, count in counts if _SPELLABLE.fullmatch(word)}
 
 
-def make(run: Workshop, system: str) -> searches.Search:
+def make(shop: Workshop, system: str) -> searches.Search:
     library, _, model = system.partition(" ")
     if library == "greedy":
         return searches.Search(acoustics.greedy)
-    models = run.options.speech / "lm"
+    models = shop.options.speech / "lm"
     files = models / "checkpoint_best.pt", models / "kenlm.bin"
-    return getattr(searches, library)(model, *files, dictionary(run))
+    return getattr(searches, library)(model, *files, dictionary(shop))
 
 
 def tune(search: searches.Search, system: str, heard: Sequence[Any], words: Any) -> Dict[str, Any]:
@@ -103,14 +103,14 @@ def tune(search: searches.Search, system: str, heard: Sequence[Any], words: Any)
     return {"lm_weight": best[0], "word_score": best[1], "tried": error.cache_info().currsize}
 
 
-def decode_all(run: Workshop) -> Dict[str, Any]:
+def decode_all(shop: Workshop) -> Dict[str, Any]:
     """Return errors, times and weights of all systems.
 
     Exact scores have the weights of unnormalised ones, so that nothing else differs.
     """
-    model, stored = acoustics.read_model(run.at("acoustics", "model.pt"))
-    tuning, test = sound_of(run, "tune"), sound_of(run, "test")
-    heard = model.emit(tuning.features()[: run.options.tuned])
+    model, stored = acoustics.read_model(shop.at("acoustics", "model.pt"))
+    tuning, test = sound_of(shop, "tune"), sound_of(shop, "test")
+    heard = model.emit(tuning.features()[: shop.options.tuned])
     start = time.process_time()
     emissions = model.emit(test.features())
     spent = time.process_time() - start
@@ -118,7 +118,7 @@ def decode_all(run: Workshop) -> Dict[str, Any]:
     weights: Dict[str, Dict[str, Any]] = {}
     counts = {}
     for system in SYSTEMS:
-        search = make(run, system)
+        search = make(shop, system)
         gc.freeze()  # what the libraries have made stays: no collection need look at it
         known = weights.get(system[: -len(EXACT)]) if system.endswith(EXACT) else None
         found = weights[system] = known or tune(search, system, heard, tuning.words)
@@ -131,24 +131,24 @@ def decode_all(run: Workshop) -> Dict[str, Any]:
         systems[system] = {"wer": errors.rate(counts[system]), **found, **times}
         say(f"{system}: {systems[system]['wer']}")
     return {
-        "data": run.options.data.name,
+        "data": shop.options.data.name,
         "sentences": len(test.words),
         "words": sum(len(words.split()) for words in test.words),
-        "tuned": run.options.tuned,
+        "tuned": shop.options.tuned,
         "audio_seconds": test.seconds,
-        "acoustics": {**of_acoustics(run, model, stored), "real_time": spent / test.seconds},
+        "acoustics": {**of_acoustics(shop, model, stored), "real_time": spent / test.seconds},
         "systems": systems,
         "differences": differences(counts),
     }
 
 
-def of_acoustics(run: Workshop, model: Any, stored: Dict[str, Any]) -> Dict[str, Any]:
+def of_acoustics(shop: Workshop, model: Any, stored: Dict[str, Any]) -> Dict[str, Any]:
     """Return how the model of sound was trained, and what it reads greedily."""
-    held_out = sound_of(run, "valid")
+    held_out = sound_of(shop, "valid")
     emissions = model.emit(held_out.features())
     return {
-        "sentences": run.options.spoken,
-        "hours": sound_of(run, "train").seconds / 3600,
+        "sentences": shop.options.spoken,
+        "hours": sound_of(shop, "train").seconds / 3600,
         "updates": stored["update"],
         "processor_seconds": stored["seconds"],
         "parameters": sum(one.numel() for one in stored["model"].values()),

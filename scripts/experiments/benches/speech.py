@@ -47,17 +47,17 @@ COMPARED = (
 # ---------------------------------------------------------------- text and model
 
 
-def draw(run: Workshop) -> None:
+def draw(shop: Workshop) -> None:
     """Write text/: train and valid for the model; tune and test, of which train has none."""
-    source, count = run.options.data / "text", run.options.sentences
+    source, count = shop.options.data / "text", shop.options.sentences
     found = sentences.speakable(lines_of(source / "test.txt"))
-    write(run.at("text", "train.txt"), training_text(lines_of(source / "train.txt"), found))
+    write(shop.at("text", "train.txt"), training_text(lines_of(source / "train.txt"), found))
     validation = list(lines_of(source / "valid.txt"))[::VALID]
-    write(run.at("text", "valid.txt"), training_text(validation, found))
+    write(shop.at("text", "valid.txt"), training_text(validation, found))
     drawn = sentences.drawn(found, 2 * count, SEED)
     for name, half in zip(LISTS, (drawn[:count], drawn[count:])):
-        write(run.at("text", f"{name}.ref"), (sentence.words for sentence in half))
-        write(run.at("text", f"{name}.spoken"), (sentence.spoken for sentence in half))
+        write(shop.at("text", f"{name}.ref"), (sentence.words for sentence in half))
+        write(shop.at("text", f"{name}.spoken"), (sentence.spoken for sentence in half))
 
 
 def training_text(lines: Iterable[str], apart: Dict[str, sentences.Sentence]) -> Iterator[str]:
@@ -69,45 +69,45 @@ def training_text(lines: Iterable[str], apart: Dict[str, sentences.Sentence]) ->
             yield text
 
 
-def variants(run: Workshop) -> Dict[str, str]:
+def variants(shop: Workshop) -> Dict[str, str]:
     """Return the features that get weights."""
-    return {**VARIANTS, **WITH_NGRAMS} if run.options.kenlm else VARIANTS
+    return {**VARIANTS, **WITH_NGRAMS} if shop.options.kenlm else VARIANTS
 
 
-def chosen(run: Workshop) -> List[str]:
+def chosen(shop: Workshop) -> List[str]:
     """Return the names of all answers to the test sentences that the model had a part in."""
-    return [*variants(run), EXCHANGED]
+    return [*variants(shop), EXCHANGED]
 
 
-def train(run: Workshop) -> None:
+def train(shop: Workshop) -> None:
     """Write lm/: the best checkpoint by validation loss. Calibrate the model of a softmax."""
-    run.run(COMMANDS["training"], COMMANDS["models"][run.options.model])
-    if run.options.model == SOFTMAX:
-        run.run(COMMANDS["calibrate"])
+    shop.run(COMMANDS["training"], COMMANDS["models"][shop.options.model])
+    if shop.options.model == SOFTMAX:
+        shop.run(COMMANDS["calibrate"])
 
 
-def ngrams(run: Workshop) -> None:
+def ngrams(shop: Workshop) -> None:
     """Write lm/kenlm.bin, with --kenlm."""
-    if run.options.kenlm:
-        source = lines_of(run.out / "data" / "text" / "train.txt")
+    if shop.options.kenlm:
+        source = lines_of(shop.out / "data" / "text" / "train.txt")
         text = (line.replace(sentences.UNKNOWN, "UNK") for line in source)
-        write(run.at("lm", "kenlm.txt"), text)
+        write(shop.at("lm", "kenlm.txt"), text)
         for line in COMMANDS["ngrams"]:
-            run.run(line)
-        run.at("lm", "kenlm.arpa").unlink()
+            shop.run(line)
+        shop.at("lm", "kenlm.arpa").unlink()
 
 
 # ---------------------------------------------------------------- lists
 
 
-def recognise(run: Workshop) -> None:
+def recognise(shop: Workshop) -> None:
     """Write lists/NAME.nbest, and lists/NAME.first, the recogniser's own answers."""
     recogniser = sound.Recogniser()
     for name in LISTS:
-        spoken = lines_of(run.out / "text" / f"{name}.spoken")
+        spoken = lines_of(shop.out / "text" / f"{name}.spoken")
         found = [recogniser.recognise(sound.speak(text), SIZE) for text in spoken]
-        write(run.at("lists", f"{name}.first"), (one.text for one in found))
-        write(run.at("lists", f"{name}.nbest"), moses([one.entries for one in found]))
+        write(shop.at("lists", f"{name}.first"), (one.text for one in found))
+        write(shop.at("lists", f"{name}.nbest"), moses([one.entries for one in found]))
 
 
 def moses(lists: Iterable[Sequence[sound.Entry]]) -> Iterator[str]:
@@ -119,33 +119,33 @@ def moses(lists: Iterable[Sequence[sound.Entry]]) -> Iterator[str]:
             yield f"{number} ||| {entry.text} ||| {features} ||| {entry.total:.4f}"
 
 
-def score(run: Workshop) -> None:
+def score(shop: Workshop) -> None:
     """Write scored/NAME with exact and unnormalised scores of the model.
 
     In scored/NAME-half the model does not know the rarer half of its words.
     """
-    known = [line.split(" ")[0] for line in lines_of(run.out / "data" / "bin" / "dict.txt")]
+    known = [line.split(" ")[0] for line in lines_of(shop.out / "data" / "bin" / "dict.txt")]
     common = set(known[: len(known) // 2])
     for name in LISTS:
-        lists, masked = run.out / "lists" / f"{name}.nbest", run.at("masked", f"{name}.nbest")
+        lists, masked = shop.out / "lists" / f"{name}.nbest", shop.at("masked", f"{name}.nbest")
         write(masked, (mask(line, common) for line in lines_of(lists)))
-        for some, out in ((lists, run.at("scored", name)), (masked, run.at("masked", name))):
-            run.run(*COMMANDS["score"], lists=some, scored=out)
-        if run.options.kenlm:
-            add_mixture(run, name)
+        for some, out in ((lists, shop.at("scored", name)), (masked, shop.at("masked", name))):
+            shop.run(*COMMANDS["score"], lists=some, scored=out)
+        if shop.options.kenlm:
+            add_mixture(shop, name)
         texts = (line.split(" ||| ")[1] for line in lines_of(lists))
-        halves = map(with_text, lines_of(run.at("masked", name)), texts)
-        write(run.at("scored", name + HALF), halves)
+        halves = map(with_text, lines_of(shop.at("masked", name)), texts)
+        write(shop.at("scored", name + HALF), halves)
 
 
-def add_mixture(run: Workshop, name: str) -> None:
+def add_mixture(shop: Workshop, name: str) -> None:
     """Add the scores of KenLM, and of its mixture with the model, to scored/NAME."""
     command, features = COMMANDS["mix"]
     for feature, flags in features.items():
-        scored, mixed = run.at("scored", name), run.at("scored", f"{name}.mixed")
-        ended = run.run(*command, flags, scored=scored, mixed=mixed)
+        scored, mixed = shop.at("scored", name), shop.at("scored", f"{name}.mixed")
+        ended = shop.run(*command, flags, scored=scored, mixed=mixed)
         os.replace(mixed, scored)
-        write(run.at("seconds", f"{name}.{feature}"), [str(ended.cpu_seconds)])
+        write(shop.at("seconds", f"{name}.{feature}"), [str(ended.cpu_seconds)])
 
 
 def mask(line: str, known: Iterable[str]) -> str:
@@ -160,54 +160,54 @@ def with_text(line: str, text: str) -> str:
     return " ||| ".join([number, text, *rest])
 
 
-def tune(run: Workshop) -> None:
+def tune(shop: Workshop) -> None:
     """Write weights/VARIANT, tuned on the first half, and best/VARIANT, the second half's words.
 
     The last variant weighs exact scores as unnormalised ones: what does normalising alone change?
     """
-    for variant, features in variants(run).items():
-        places = {"weights": run.at("weights", variant), "half": HALF * variant.endswith(HALF)}
-        run.run(COMMANDS["tune"], features=features, **places)
-    lines = lines_of(run.at("weights", "unnormalized"))
-    write(run.at("weights", EXCHANGED), (line.replace("BNCE=", "BNCEExact=") for line in lines))
-    for variant in chosen(run):
-        places = {"weights": run.at("weights", variant), "best": run.at("best", variant)}
-        run.run(COMMANDS["best"], half=HALF * variant.endswith(HALF), **places)
+    for variant, features in variants(shop).items():
+        places = {"weights": shop.at("weights", variant), "half": HALF * variant.endswith(HALF)}
+        shop.run(COMMANDS["tune"], features=features, **places)
+    lines = lines_of(shop.at("weights", "unnormalized"))
+    write(shop.at("weights", EXCHANGED), (line.replace("BNCE=", "BNCEExact=") for line in lines))
+    for variant in chosen(shop):
+        places = {"weights": shop.at("weights", variant), "best": shop.at("best", variant)}
+        shop.run(COMMANDS["best"], half=HALF * variant.endswith(HALF), **places)
 
 
 # ---------------------------------------------------------------- results
 
 
-def results(run: Workshop) -> Dict[str, Any]:
+def results(shop: Workshop) -> Dict[str, Any]:
     """Return errors, weights, and the model on its validation text."""
-    options, printed = run.options, run.out / "model.json"
-    run.run(*COMMANDS["diagnose"], printed=printed)
+    options, printed = shop.options, shop.out / "model.json"
+    shop.run(*COMMANDS["diagnose"], printed=printed)
     model = json.loads(printed.read_text(encoding="utf-8"))
     kind = {"kind": options.model, "updates": options.updates}
     if options.model == SOFTMAX:  # the default rows of fairseq-bnce diagnose
-        types = machine.vocabulary_size(run.out / "data" / "bin")
+        types = machine.vocabulary_size(shop.out / "data" / "bin")
         kind["rows"] = min(types // 50, 1_000)
-    seconds = sorted((run.out / "seconds").glob("test.*"))
+    seconds = sorted((shop.out / "seconds").glob("test.*"))
     return {
         "data": options.data.name,
         "sentences": options.sentences,
-        **errors(run),
-        "weights": {name: weights(run, name) for name in chosen(run)},
+        **errors(shop),
+        "weights": {name: weights(shop, name) for name in chosen(shop)},
         "seconds": {path.name: float(path.read_text("utf-8")) for path in seconds},
         "model": {**kind, **{name: model[name] for name in MODEL}},
     }
 
 
-def errors(run: Workshop) -> Dict[str, Any]:
+def errors(shop: Workshop) -> Dict[str, Any]:
     """Return word error rates, per cent, with the ends of their intervals, and differences."""
-    references = list(lines_of(run.out / "text" / "test.ref"))
-    answers = {"first": run.out / "lists" / "test.first"}
-    answers.update((name, run.out / "best" / name) for name in chosen(run))
+    references = list(lines_of(shop.out / "text" / "test.ref"))
+    answers = {"first": shop.out / "lists" / "test.first"}
+    answers.update((name, shop.out / "best" / name) for name in chosen(shop))
     counts = {
         name: word_errors.counts(lines_of(path), references) for name, path in answers.items()
     }
     lists: List[List[str]] = [[] for _ in references]
-    for line in lines_of(run.out / "lists" / "test.nbest"):
+    for line in lines_of(shop.out / "lists" / "test.nbest"):
         number, text, *_ = line.split(" ||| ")
         lists[int(number)].append(text)
     every = [word_errors.counts(s, [right] * len(s)) for s, right in zip(lists, references)]
@@ -223,14 +223,14 @@ def errors(run: Workshop) -> Dict[str, Any]:
     }
 
 
-def weights(run: Workshop, variant: str) -> Dict[str, float]:
-    pairs = (line.split("= ", 1) for line in lines_of(run.at("weights", variant)))
+def weights(shop: Workshop, variant: str) -> Dict[str, float]:
+    pairs = (line.split("= ", 1) for line in lines_of(shop.at("weights", variant)))
     return {name: float(weight) for name, weight in pairs}
 
 
 STAGES = {
     "draw": draw,
-    "binarise": lambda run: run.run(COMMANDS["binarise"]),
+    "binarise": lambda shop: shop.run(COMMANDS["binarise"]),
     "train": train,
     "ngrams": ngrams,
     "recognise": recognise,
