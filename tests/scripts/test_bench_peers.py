@@ -16,15 +16,18 @@ valid:  9.0  elapsed: 50.0s+20.0s\tAwful: Nnet rejected
 """
 
 
+def program(path, text):
+    path.write_text(f"#!/bin/sh\n{text}\n", "utf-8")
+    path.chmod(0o755)
+
+
 def test_a_rejected_epoch_leaves_the_perplexity_of_the_model_before(tmp_path):
     for split in peers.SPLITS:
         (tmp_path / f"{split}.txt").write_text("a <unk> b\n", "utf-8")
     (tmp_path / "epochs").write_text(EPOCHS, "utf-8")
-    program = tmp_path / "rnnlm"
-    program.write_text(f"#!/bin/sh\ncat '{tmp_path}/epochs'\n", "utf-8")
-    program.chmod(0o755)
+    program(tmp_path / "rnnlm", f"cat '{tmp_path}/epochs'")
     out = tmp_path / "out"
-    flags = ["--out", out, "--faster-rnnlm", program, "--settings", "NCE"]
+    flags = ["--out", out, "--faster-rnnlm", tmp_path / "rnnlm", "--settings", "NCE"]
     assert bench.main(["peers", str(tmp_path), *map(str, flags)]) == 0
     found = json.loads((out / "peers.json").read_text("utf-8"))
     curve = found["systems"]["faster-rnnlm, NCE"]["curve"]
@@ -45,11 +48,9 @@ def test_a_network_is_mixed_with_kenlm_word_by_word(language_model, made, corpus
     # Every word has probability 0.1 by these n-grams.
     query = """awk '{n += NF + 1; for (i = 0; i <= NF; i++) printf "w=1 1 -1\\t"; print ""}
         END {print "including OOVs: 10\\nTokens: " n}'"""
-    for name in ("lmplz", "build_binary", "query"):
-        program = kenlm / name
-        touched = 'for last; do :; done; : > "$last"' if name != "query" else query
-        program.write_text(f"#!/bin/sh\n{touched}\n", "utf-8")
-        program.chmod(0o755)
+    program(kenlm / "query", query)
+    for name in ("lmplz", "build_binary"):
+        program(kenlm / name, 'for last; do :; done; : > "$last"')
     out = tmp_path / "out"
     flags = ["--out", out, "--kenlm", kenlm, "--mix", runs / "comparison.json", "--running"]
     assert bench.main(["peers", str(text), *map(str, flags)]) == 0

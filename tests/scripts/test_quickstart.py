@@ -1,5 +1,6 @@
 """scripts/quickstart.py, with tiny models."""
 
+import itertools
 import json
 import os
 import shlex
@@ -41,16 +42,15 @@ def test_commands_to_try_next_work_as_they_are_printed(small_run) -> None:
     folder, printed = small_run
     printed_last = printed.split("Try next:")[1].splitlines()
     lines = [shlex.split(line) for line in printed_last if line.startswith("  ")]
-    rescore = next(line for line in lines if line[1:2] == ["rescore"])
-    done = forks.run([sys.executable, *rescore], cwd=folder)
-    assert done.returncode == 0, done.stdout.decode("utf-8")
-    assert done.stdout.count(b"BNCE=") == 9
-    complete = next(line for line in lines if line[1:2] == ["complete"])
-    done = forks.run([sys.executable, *complete], cwd=folder)
-    assert done.returncode == 0
+
+    def output(name):
+        line = next(line for line in lines if line[1] == name)
+        done = forks.run([sys.executable, *itertools.takewhile("|".__ne__, line)], cwd=folder)
+        assert done.returncode == 0, done.stdout.decode("utf-8")
+        return done.stdout
+
+    assert output("rescore").count(b"BNCE=") == 9
     # The text is of this Python's documentation: there may be a line on unknown words first.
-    answers = done.stdout[done.stdout.index(b"id,unnormalized,") :]
+    answers = output("complete").partition(b"id,unnormalized,")[2]
     assert len(answers.splitlines()) == 1 + 5
-    score = next(line for line in lines if line[1:2] == ["score"])
-    done = forks.run([sys.executable, *score[: score.index("|")]], cwd=folder)
-    assert done.returncode == 0 and len(done.stdout.splitlines()) > 200
+    assert len(output("score").splitlines()) > 200
