@@ -53,20 +53,16 @@ def main(arguments: Sequence[str]) -> int:
     add("--check", action="store_true", help="write nothing, show what differs")
     chosen = parser.parse_args(arguments)
     pages = chosen.pages or [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-    stale = [page for page in pages if _is_stale(page, write=not chosen.check)]
-    return 1 if stale and chosen.check else 0
-
-
-def _is_stale(page: Path, write: bool) -> bool:
-    """Return whether a page differs from its files, and print the difference."""
-    old, new = page.read_text(encoding="utf-8"), rendered(page)
-    if old == new:
-        return False
-    both = old.splitlines(), new.splitlines()
-    print("\n".join(difflib.unified_diff(*both, str(page), "from its files", lineterm="", n=0)))
-    if write:
-        page.write_text(new, encoding="utf-8")
-    return True
+    is_stale = False
+    for page in pages:
+        old, new = page.read_text(encoding="utf-8"), rendered(page)
+        if old != new:
+            is_stale = True
+            both = old.splitlines(), new.splitlines(), str(page), "from its files"
+            print("\n".join(difflib.unified_diff(*both, lineterm="", n=0)))
+            if not chosen.check:
+                page.write_text(new, encoding="utf-8")
+    return int(is_stale and chosen.check)
 
 
 def rendered(page: Path) -> str:

@@ -182,8 +182,7 @@ def longest(*comparisons: Json) -> Iterator[Line]:
     runs = _runs(comparisons)
     for method in _methods(runs):
         own = [run for key, some in runs.items() if key[0] == method for run in some]
-        most = max(run["updates"] for run in own)
-        yield [METHODS[method]], {"runs": [run for run in own if run["updates"] == most]}
+        yield [METHODS[method]], {"runs": values(own, f"updates={max(values(own, 'updates'))}")}
 
 
 def scored(*comparisons: Json) -> Iterator[Line]:
@@ -205,9 +204,9 @@ def optimizers(*comparisons: Json) -> Iterator[Line]:
 def rates(*comparisons: Json) -> Iterator[Line]:
     """Yield runs by model, --lr and --dense-lr-scale; a label is RATExSCALE."""
     for comparison in comparisons:
-        model = NAMES["recipes"][comparison["recipe"]["name"]]
         for run in comparison["runs"]:
-            yield [model, *run["label"].split("x")], run
+            recipe = comparison["recipe"]["name"]
+            yield [NAMES["recipes"][recipe], *run["label"].split("x")], run
 
 
 def _targets(comparison: Json) -> int:
