@@ -116,7 +116,8 @@ def _child(name: str, out: Path) -> subprocess.Popen:
 @contextlib.contextmanager
 def _row(options: argparse.Namespace, rows: List[Row], *key: Any) -> Iterator[Row]:
     """Add a row to a stage's result, and write all rows; a failed row has the reason."""
-    row, began = {"key": list(key)}, time.time()
+    row: Row = {"key": list(key)}
+    began = time.time()
     if DEVICE == "cuda":
         torch.cuda.reset_peak_memory_stats()
     try:

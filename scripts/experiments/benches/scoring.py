@@ -21,7 +21,7 @@ def measure(options: Any) -> Dict[str, Any]:
     cpu, vocab = run.device_flags(options.device), options.vocab
     data, name = shop.corpus(vocab, options.tokens[1]), f"{vocab}-{options.tokens[1]}"
     checkpoint = shop.model(data, name, report.load("recipes")["scoring"], *cpu)
-    places = {"checkpoint": checkpoint, "python": sys.executable, "command": _COMMAND}
+    places: Any = {"checkpoint": checkpoint, "python": sys.executable, "command": _COMMAND}
     lines = {
         "fairseq-bnce": [_SCORE],
         "fairseq-eval-lm": [_EVALUATE, BLOCKS, "--output-word-probs", *cpu],

@@ -166,12 +166,12 @@ def tune(shop: Workshop) -> None:
     The last variant weighs exact scores as unnormalised ones: what does normalising alone change?
     """
     for variant, features in variants(shop).items():
-        places = {"weights": shop.at("weights", variant), "half": HALF * variant.endswith(HALF)}
-        shop.run(COMMANDS["tune"], features=features, **places)
+        half, chosen_weights = HALF * variant.endswith(HALF), shop.at("weights", variant)
+        shop.run(COMMANDS["tune"], features=features, half=half, weights=chosen_weights)
     lines = lines_of(shop.at("weights", "unnormalized"))
     write(shop.at("weights", EXCHANGED), (line.replace("BNCE=", "BNCEExact=") for line in lines))
     for variant in chosen(shop):
-        places = {"weights": shop.at("weights", variant), "best": shop.at("best", variant)}
+        places: Any = {name: shop.at(name, variant) for name in ("weights", "best")}
         shop.run(COMMANDS["best"], half=HALF * variant.endswith(HALF), **places)
 
 
