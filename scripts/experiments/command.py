@@ -14,7 +14,14 @@ class UsageError(ValueError):
 
 
 class HelpFormatter(argparse.ArgumentDefaultsHelpFormatter, argparse.RawDescriptionHelpFormatter):
-    """Show defaults, and the description as it is."""
+    """Show defaults; fill the description's paragraphs, and leave indented lines as they are."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        paragraphs = text.strip().split("\n\n")
+        fill = super(argparse.RawDescriptionHelpFormatter, self)._fill_text
+        return "\n\n".join(
+            one if one.startswith(" ") else fill(one, width, indent) for one in paragraphs
+        )
 
 
 def parser(description: str, has_device: bool = False, **out: Any) -> argparse.ArgumentParser:
