@@ -179,10 +179,10 @@ def test_values_that_can_only_be_mistakes(rule, option, value):
         rule([torch.nn.Parameter(torch.ones(2))], **{"lr": 0.1, option: value})
 
 
-@pytest.mark.parametrize("text", ["(1,1)", "x", "(len('a') / 2, 0.9)"])
+@pytest.mark.parametrize("text", ["0.9", "(1,1)", "x", "(len('a') / 2, 0.9)"])
 def test_bad_betas(text, corpus):
     """They are text, and never evaluated."""
     cfg, _, model = build(corpus, *LSTM, "--criterion", "bnce", "--optimizer", "lazy_adam")
     cfg.optimizer.adam_betas = text
-    with pytest.raises(ValueError):
+    with pytest.raises(ValueError, match="--adam-betas"):
         optim.build_optimizer(cfg.optimizer, list(model.parameters()))

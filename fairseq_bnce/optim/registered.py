@@ -8,7 +8,7 @@ accumulator a row; ``lazy_adam`` differs from Adam (see there).
 
 import ast
 from dataclasses import dataclass
-from typing import Any, Dict, Iterable, List, Mapping, Optional, Union
+from typing import Any, Dict, Iterable, List, Mapping, Optional, Tuple, Union
 
 import torch
 from fairseq.dataclass import FairseqDataclass
@@ -196,8 +196,7 @@ class FairseqLazyAdam(RowSparseFairseqOptimizer):
 
     @property
     def optimizer_config(self) -> Dict[str, object]:
-        # A literal: fairseq's own Adam evaluates it.
-        return {**super().optimizer_config, "betas": ast.literal_eval(str(self.cfg.adam_betas))}
+        return {**super().optimizer_config, "betas": _betas(str(self.cfg.adam_betas))}
 
 
 def take_row_sparse(optimizer: FairseqOptimizer) -> None:
@@ -205,6 +204,18 @@ def take_row_sparse(optimizer: FairseqOptimizer) -> None:
     if isinstance(optimizer, AMPOptimizer):
         # fairseq's method multiplies ``grad.data``, which does not change a sparse gradient.
         optimizer.multiply_grads = optimizer.fp32_optimizer.multiply_grads
+
+
+def _betas(text: str) -> Tuple[float, float]:
+    """Parse the value of --adam-betas, a literal that is never evaluated."""
+    try:
+        first, second = ast.literal_eval(text)
+        fits = 0 <= first < 1 and 0 <= second < 1
+    except (ValueError, SyntaxError, TypeError):
+        fits = False
+    required = "two numbers of at least 0 and below 1, as in '(0.9, 0.999)'"
+    require("--adam-betas", required, repr(text), fits)
+    return float(first), float(second)
 
 
 def _shrink_buffer(wrapper: Any) -> None:

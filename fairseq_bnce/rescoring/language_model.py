@@ -84,8 +84,8 @@ def _features(texts: List[str], added: Added) -> Dict[str, Dict[str, float]]:
     found: Dict[str, Dict[str, float]] = {text: {} for text in texts}
     for name, scorer in added.scorers.items():
         scored = score(scorer, texts)
-        for text, one in zip(texts, scored):
-            found[text][name] = round(one[0], 6)
+        for text, (total, _, _) in zip(texts, scored):
+            found[text][name] = round(total, 6)
     for text, (_, words, oov) in zip(texts, scored):
         added.on_counts(words, oov)
         for feature, count in ((added.words, words), (added.oov, oov)):

@@ -11,7 +11,7 @@ import functools
 import itertools
 import sys
 from collections.abc import Iterable, Sequence
-from typing import Any, Callable, List, Optional, Union
+from typing import Any, Callable, Dict, List, Optional, Union
 
 import numpy as np
 import torch
@@ -108,20 +108,32 @@ class Scorer(LanguageModel):
         self._set_exact(exact)
 
     @classmethod
-    def from_checkpoint(cls, path: str, data: Optional[str] = None, **options: Any) -> Scorer:
+    def from_checkpoint(
+        cls,
+        path: str,
+        data: Optional[str] = None,
+        *,
+        device: Union[str, torch.device] = "cpu",
+        dtype: torch.dtype = torch.float32,
+        exact: bool = False,
+        shift: normalisation.Shift = "checkpoint",
+        batch_tokens: Optional[int] = None,
+    ) -> Scorer:
         """Return a scorer of a checkpoint of fairseq-train. Nothing in the file is run.
 
         Args:
             path: the checkpoint.
             data: folder with the model's dict.txt; by default the checkpoint's own folder, or the
                 folder of the training data.
-            **options: device, dtype, exact, shift and batch_tokens, as above.
+            device, dtype, exact, shift, batch_tokens: as above.
 
         Raises:
             CheckpointError: for a file or a dictionary that cannot be used.
             ScoringError, UnsupportedModelError: as above.
         """
-        return cls(checkpoints.load(str(path), None if data is None else str(data)), **options)
+        trained = checkpoints.load(str(path), None if data is None else str(data))
+        how: Dict[str, Any] = {"exact": exact, "shift": shift, "batch_tokens": batch_tokens}
+        return cls(trained, device=device, dtype=dtype, **how)
 
     def __repr__(self) -> str:
         model, size = type(self._reader.model).__name__, f"{len(self.dictionary):,} words"

@@ -20,7 +20,6 @@ def measure(
     texts: Mapping[str, str],
     ngrams: Mapping[str, str],
     ways: List[str],
-    is_normalised: bool,
 ) -> Dict[str, Any]:
     """Mix a network with n-grams, and return perplexities by way of reading and split.
 
@@ -46,7 +45,7 @@ def measure(
                 "network": _perplexity(own[split]),
                 "ngrams": _perplexity(known[split]),
             }
-        if is_normalised:
+        if scorer.is_self_normalised:
             weight, raw = weights["test"], _scores(scorer.with_exact(False), texts["valid"], way)
             sums = weight * np.exp(raw - own["valid"]) + 1 - weight
             found[way]["valid"]["unnormalised"] = {

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, Dict, List
 
 from .. import command, processes, report
-from ..training import NORMALISED
 from ..workshop import Workshop, lines_of, write
 
 SPLITS = ("train", "valid", "test")
@@ -81,7 +80,6 @@ def _mixtures(shop: Workshop, texts: Dict[str, Path]) -> List[Dict[str, Any]]:
             if not stored.exists():
                 command.say(f"{path.parent.name}: {run['label']}, seed {run['seed']}")
                 task.update(checkpoint=checkpoint)
-                task.update(is_normalised=run.get("criterion") not in NORMALISED)
                 processes.call("experiments.mixtures.measure", stored, options.threads, **task)
             about = {key: run[key] for key in ("label", "seed", "updates", "processor_seconds")}
             found.append({**about, **json.loads(stored.read_text(encoding="utf-8"))})
