@@ -106,8 +106,9 @@ def test_dense_parameters_have_a_rate_of_their_own(corpus):
         assert torch.allclose(moved, whole[name] - value) and moved.any(), name
 
 
-def test_the_rate_of_dense_parameters_needs_rows(corpus):
-    flags = [*LSTM, "--criterion", "bnce", "--optimizer", "sparse_sgd", "--dense-lr-scale", "0.5"]
+@pytest.mark.parametrize("flags", [["0.5"], ["-0.5", "--row-sparse"]])
+def test_the_rate_of_dense_parameters_is_above_0_and_needs_rows(flags, corpus):
+    flags = [*LSTM, "--criterion", "bnce", "--optimizer", "sparse_sgd", "--dense-lr-scale", *flags]
     with pytest.raises(ValueError, match="--dense-lr-scale"):
         trained(corpus, *flags)
 

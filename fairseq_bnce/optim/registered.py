@@ -77,7 +77,8 @@ class RowSparseFairseqOptimizer(FairseqOptimizer):
         for parameter in params:
             is_own = scale == 1 or row_sparse.is_marked(parameter)
             (own if is_own else scaled).append(parameter)
-        require("--dense-lr-scale", "1 without --row-sparse", scale, bool(own))
+        required = "above 0, and 1 without --row-sparse"
+        require("--dense-lr-scale", required, scale, scale > 0 and bool(own))
         groups = [{"params": own}, {"params": scaled, "lr_scale": scale}][: 1 + bool(scaled)]
         self._optimizer = self.rule(groups, **self.optimizer_config)
         self.set_lr(self.get_lr())
