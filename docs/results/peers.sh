@@ -70,25 +70,44 @@ seeds="1 2"
 road reset novels novels-6000 6000
 seeds=1
 split() {  # DATA OUT UPDATES
-    scripts/compare.py $1/bin --out $2 --recipe gru200 --only-train --criteria split=bnce \
+    scripts/compare.py $1/bin --out $2 --recipe gru200 --only-train --seeds $seeds --criteria split=bnce \
         --flags-for split "--row-sparse --optimizer sparse_adagrad --lr 0.16 --dense-lr-scale 0.5" \
         -- --lr-scheduler polynomial_decay --total-num-update $3 --max-update $3 --validate-interval-updates 0
 }
+seeds="1 2 3"
 split ptb split-ptb-581 581
 split ptb split-ptb-1162 1162
 split novels split-novels-3000 3000
 split novels split-novels-6000 6000
+seeds=1
+split every-word split-words-4400 4400
 for updates in 1000 2000; do
     scripts/compare.py novels/bin --out novels-adaptive-$updates --recipe adagrad200 --only-train --criteria adaptive=adaptive_loss \
         --learning-rates 0.1 -- --decoder-layers 1 --clip-norm 1 --lr-scheduler polynomial_decay --total-num-update $updates \
         --max-update $updates --validate-interval-updates 0
 done
-scripts/bench.py peers ptb --out mixed-ptb --kenlm KENLM --running --mix split-ptb-{581,1162}/comparison.json ptb-{reset,road}/comparison.json
+best() {  # FOLDER LABEL: only the run of the best rate
+    jq --arg label $2 '.runs |= map(select(.label == $label))' $1/comparison.json > $1/best.json
+}
+scripts/compare.py ptb/bin --out ptb-adaptive-700 --recipe adagrad200 --only-train --criteria adaptive=adaptive_loss \
+    --learning-rates 0.025 0.05 0.1 -- --decoder-layers 1 --clip-norm 1 --lr-scheduler polynomial_decay \
+    --total-num-update 700 --max-update 700 --validate-interval-updates 0
+softmax() {  # UPDATES RATES
+    scripts/compare.py ptb/bin --out ptb-softmax-$1 --recipe gru200 --only-train --criteria softmax=self_norm_softmax \
+        --flags-for softmax "--self-norm-alpha 0" --learning-rates "${@:2}" -- --lr-scheduler polynomial_decay \
+        --warmup-updates 100 --total-num-update $1 --max-update $1 --validate-interval-updates 0
+}
+softmax 290 0.07 0.14 0.2
+softmax 581 0.14
+best ptb-adaptive-700 adaptive@0.1
+best ptb-softmax-290 softmax@0.14
+scripts/bench.py peers ptb --out mixed-ptb --kenlm KENLM --running --mix split-ptb-{581,1162}/comparison.json \
+    ptb-{reset,road}/comparison.json ptb-softmax-290/best.json ptb-softmax-581/comparison.json ptb-adaptive-700/best.json
 scripts/bench.py peers novels --out mixed-novels --kenlm KENLM --mix split-novels-{3000,6000}/comparison.json novels-{3000,6000,10000,3500,adaptive-1000,adaptive-2000}/comparison.json
 mkdir -p text/every-word
 cp mscc-all/text/train.txt text/every-word/
 for split in valid test; do awk 'NR % 15 == 1' mscc-all/text/$split.txt > text/every-word/$split.txt; done
-scripts/bench.py peers text/every-word --out mixed-words --kenlm KENLM --mix words-{4400,8000}/comparison.json
+scripts/bench.py peers text/every-word --out mixed-words --kenlm KENLM --mix split-words-4400/comparison.json words-{4400,8000}/comparison.json
 
 # Rates, sizes and batches, five minutes each.
 rates="0.14 0.2" road road novels novels-rates 3000
