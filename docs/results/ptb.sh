@@ -105,14 +105,14 @@ scripts/bench.py shares ptb/bin --out shares --updates 1162 --seeds 1 2 3 --vari
 
 # A rate of rows and one of layers, one epoch that falls to 0.
 rates() {  # RECIPE OUT, and pairs RATExSCALE
-    local recipe=$1 out=$2 targets=${targets:-1600} criteria=() flags=() one
-    local updates=$((929600 / targets))
+    local recipe=$1 out=$2 targets=${targets:-1600} data=${data:-ptb} criteria=() flags=() one
+    local updates=${updates:-$((929600 / targets))}
     shift 2
     for one in "$@"; do
         criteria+=("$one=bnce")
         flags+=(--flags-for $one "--row-sparse --optimizer sparse_adagrad --lr ${one%x*} --dense-lr-scale ${one#*x}")
     done
-    scripts/compare.py ptb/bin --recipe $recipe --only-train --out $out --criteria "${criteria[@]}" "${flags[@]}" \
+    scripts/compare.py $data/bin --recipe $recipe --only-train --out $out --criteria "${criteria[@]}" "${flags[@]}" \
         -- --clip-norm 1 --batch-size $((targets / 20)) --warmup-updates 100 --lr-scheduler polynomial_decay \
         --total-num-update $updates --max-update $updates --validate-interval-updates 0
 }
@@ -122,3 +122,6 @@ rates adam200 rates/transformer-1600 0.04x1 0.08x0.1 0.16x0.1
 targets=400 rates gru200 rates/gru-400 0.16x0.5
 targets=6400 rates gru200 rates/gru-6400 0.16x0.5
 targets=400 rates adam200 rates/transformer-400 0.16x0.1
+# The novels of adaptive-softmax.sh.
+data=novels updates=1000 rates adagrad200 rates/novels-lstm 0.16x0.5 0.1x1
+data=novels updates=1000 rates adam200 rates/novels-transformer 0.16x0.1 0.04x1
