@@ -101,7 +101,7 @@ scripts/compare.py "${only[@]}" --out twenty-bnce --criteria bnce --flags-for bn
 scripts/compare.py "${only[@]}" --out twenty-softmax --criteria unigram=self_norm_softmax --flags-for unigram "--self-norm-alpha 0" "${twenty[@]}"
 
 # Batches of sentences.
-scripts/bench.py shares ptb/bin --out shares --updates 1162 --seeds 1 2 3 --variants none 10
+scripts/bench.py shares ptb/bin --out shares --updates 1162 --seeds 1 2 3
 
 # A rate of rows and one of layers, one epoch that falls to 0.
 rates() {  # RECIPE OUT, and pairs RATExSCALE
