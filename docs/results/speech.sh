@@ -13,6 +13,5 @@ scripts/bench.py speech --data mscc --out speech-run --kenlm KENLM
 # The same with a softmax, and its reduced partition function.
 scripts/bench.py speech --data mscc --out softmax-run --model softmax --updates 1000
 
-# A first pass; the page's figures are from before the n-grams were KenLM's.
-scripts/bench.py speech --data mscc --out speech-long --kenlm KENLM --updates 20000 --only draw binarise train ngrams
-scripts/bench.py first-pass --data mscc --speech speech-long --out first-pass --tuned 300
+# A first pass.
+scripts/bench.py first-pass --data mscc --speech speech-run --out first-pass --spoken 4000 --updates 1500 --tuned 100
