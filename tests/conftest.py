@@ -1,6 +1,7 @@
 """A small corpus with Zipf-like word frequencies, binarised once a session."""
 
 import contextlib
+import functools
 import gc
 import importlib.util
 import os
@@ -98,14 +99,12 @@ def pairs(tmp_path_factory):
 @pytest.fixture(scope="session")
 def language_model(corpus, tmp_path_factory):
     """Train an architecture of scoring_models.FLAGS a little, once a session: its checkpoint."""
-    done = {}
 
+    @functools.lru_cache(maxsize=None)
     def make(name):
-        if name not in done:
-            folder = tmp_path_factory.mktemp("language_model")
-            train(corpus, folder, *FLAGS[name])
-            done[name] = folder / "checkpoint_last.pt"
-        return done[name]
+        folder = tmp_path_factory.mktemp("language_model")
+        train(corpus, folder, *FLAGS[name])
+        return folder / "checkpoint_last.pt"
 
     return make
 

@@ -1,5 +1,6 @@
 """The output layer in bands: fairseq's adaptive softmax, trained with noise and scored as one."""
 
+import functools
 import itertools
 import re
 from dataclasses import replace
@@ -197,16 +198,14 @@ SOFTMAXES = {**ARCHITECTURES, "lstm": LSTM_LM, "fconv": CONVOLUTIONAL}
 @pytest.fixture(scope="module")
 def softmax(corpus, tmp_path_factory):
     """Train a model by adaptive_loss, once: its checkpoint."""
-    done = {}
 
+    @functools.lru_cache(maxsize=None)
     def make(name):
-        if name not in done:
-            folder = tmp_path_factory.mktemp("softmax")
-            flags = ["--optimizer", "adam", "--lr", "0.01", "--criterion", "adaptive_loss"]
-            flags += ["--ddp-backend", "legacy_ddp", "--max-epoch", "3"]
-            train(corpus, folder, *SOFTMAXES[name], *flags)
-            done[name] = folder / "checkpoint_last.pt"
-        return done[name]
+        folder = tmp_path_factory.mktemp("softmax")
+        flags = ["--optimizer", "adam", "--lr", "0.01", "--criterion", "adaptive_loss"]
+        flags += ["--ddp-backend", "legacy_ddp", "--max-epoch", "3"]
+        train(corpus, folder, *SOFTMAXES[name], *flags)
+        return folder / "checkpoint_last.pt"
 
     return make
 

@@ -4,6 +4,7 @@ Also of models that fairseq published, and of those with room for more positions
 trained on, which read no more than in training.
 """
 
+import functools
 import logging
 import math
 import re
@@ -127,18 +128,16 @@ LINE = " ".join(zipf_lines(8, seed=1)).split()[:40]
 @pytest.fixture(scope="module")
 def trained(corpus, tmp_path_factory):
     """Train a model with 64 positions, by --sample-break-mode; "fairseq": without the plugin."""
-    done = {}
 
+    @functools.lru_cache(maxsize=None)
     def make(mode):
-        if mode not in done:
-            folder = tmp_path_factory.mktemp("trained")
-            block = ["--tokens-per-sample", "10"]
-            flags = ["--sample-break-mode", mode, "--criterion", "bnce"]
-            if mode == "fairseq":
-                flags = ["--criterion", "cross_entropy"]
-            train(corpus, folder, *ROOM, *block, *flags, plugin=mode != "fairseq")
-            done[mode] = folder / "checkpoint_last.pt"
-        return done[mode]
+        folder = tmp_path_factory.mktemp("trained")
+        block = ["--tokens-per-sample", "10"]
+        flags = ["--sample-break-mode", mode, "--criterion", "bnce"]
+        if mode == "fairseq":
+            flags = ["--criterion", "cross_entropy"]
+        train(corpus, folder, *ROOM, *block, *flags, plugin=mode != "fairseq")
+        return folder / "checkpoint_last.pt"
 
     return make
 

@@ -1,5 +1,6 @@
 """The main job, through fairseq's own commands: train, validate, evaluate both ways, resume."""
 
+import functools
 import json
 import math
 import random
@@ -47,16 +48,13 @@ def test_every_registered_criterion_is_in_this_table():
 @pytest.fixture(scope="module")
 def trained(corpus, tmp_path_factory):
     """Train a criterion on an architecture once: (checkpoint, what fairseq-train printed)."""
-    done = {}
 
+    @functools.lru_cache(maxsize=None)
     def make(criterion, architecture):
-        key = (criterion, architecture)
-        if key not in done:
-            folder = tmp_path_factory.mktemp("run")
-            flags = [*ARCHITECTURES[architecture], "--criterion", criterion]
-            output = train(corpus, folder, *flags, *FLAGS[criterion])
-            done[key] = folder / "checkpoint_last.pt", output
-        return done[key]
+        folder = tmp_path_factory.mktemp("run")
+        flags = [*ARCHITECTURES[architecture], "--criterion", criterion]
+        output = train(corpus, folder, *flags, *FLAGS[criterion])
+        return folder / "checkpoint_last.pt", output
 
     return make
 
