@@ -111,8 +111,8 @@ class RowSparseOptimizer(torch.optim.Optimizer):
             for parameter in group["params"]:
                 if parameter.grad is None:
                     continue
-                if parameter.grad.is_sparse and any(map(group.get, self.dense_only)):
-                    raise self._refusal(group)
+                if parameter.grad.is_sparse:
+                    self._check_for_rows(group)
                 part = _Part(parameter, self._state(parameter, group), scale)
                 value, before, size = part.tensors["value"], kind, part.gradient.numel()
                 kind, numbers = (part.step, value.device, value.dtype), numbers + size
@@ -143,11 +143,11 @@ class RowSparseOptimizer(torch.optim.Optimizer):
         for part in parts:
             part.write()
 
-    def _refusal(self, group: Options) -> ValueError:
-        option = next(filter(group.get, self.dense_only))
-        advice = "if a checkpoint set it, pass --reset-optimizer or --optimizer-overrides"
-        required = f"--{option.replace('_', '-')}: required 0 with --row-sparse ({advice})"
-        return ValueError(f"{required}, got {group[option]}")
+    def _check_for_rows(self, group: Options) -> None:
+        for option in filter(group.get, self.dense_only):
+            advice = "if a checkpoint set it, pass --reset-optimizer or --optimizer-overrides"
+            required = f"0 with --row-sparse ({advice})"
+            require(f"--{option.replace('_', '-')}", required, group[option], False)
 
     def _state(self, parameter: Tensor, group: Options) -> State:
         """Return the parameter's state, completed for this update."""
