@@ -11,10 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fairseq_bnce.errors import ScoringError
 from fairseq_bnce.losses.squashing import SQUASHED_LIMIT, SQUASHED_SCALE
 from fairseq_bnce.output_layer.layer import OutputLayer
-from fairseq_bnce.scoring.incremental import Ids, as_ids
+from fairseq_bnce.scoring.incremental import Ids, as_ids, check_id
 from fairseq_bnce.scoring.language_model import AnyState, NextWords
 from fairseq_bnce.scoring.normalisation import finite
 
@@ -46,8 +45,7 @@ class HostScores:
         Raises:
             ScoringError: for an id that no word has; where the model's numbers overflow.
         """
-        if not 0 <= word < self._words:  # numpy would read -1 as the last word
-            raise ScoringError("word", f"an id from 0 to {self._words - 1}", word)
+        check_id(word, self._words)
         row = word if word < self._size else self._unk
         first, weight, columns, offset = self._tables[bisect_right(self._firsts, row) - 1]
         score = float(inputs[columns].dot(weight[row - first]))

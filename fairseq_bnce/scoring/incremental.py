@@ -146,6 +146,12 @@ def as_ids(
     return torch.from_numpy(ids).to(device)
 
 
+def check_id(word: int, below: int) -> None:
+    """Raise ScoringError for an id that no word has: numpy would read -1 as the last word."""
+    if not 0 <= word < below:
+        raise ScoringError("word", f"an id from 0 to {below - 1}", word)
+
+
 def _merged(groups: Sequence[_Group]) -> List[_Group]:
     """Return one group of each length."""
     by_length: Dict[int, List[_Group]] = {}

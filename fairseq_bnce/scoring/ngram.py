@@ -6,7 +6,8 @@ import math
 import mmap
 import os
 from collections.abc import Iterable, Iterator
-from typing import List, Optional, Tuple
+from functools import partial
+from typing import Callable, Dict, List, Optional, Tuple
 
 import numpy as np
 import torch
@@ -15,7 +16,7 @@ from fairseq.data import Dictionary
 from fairseq_bnce.errors import ScoringError
 from fairseq_bnce.scoring import incremental
 from fairseq_bnce.scoring.incremental import Ids, State
-from fairseq_bnce.scoring.language_model import LanguageModel, ScoreLines, SentenceScore
+from fairseq_bnce.scoring.language_model import LanguageModel, NextWords, ScoreLines, SentenceScore
 from fairseq_bnce.text.reading import numbered_lines, readable
 
 _LOG_10 = math.log(10)
@@ -59,6 +60,7 @@ class NGramModel(LanguageModel):
             required = "a checkpoint, or an n-gram model (ARPA or KenLM's binary)"
             raise ScoringError("path", required, error, path) from None
         self._new_state, self.order = kenlm.State, self._model.order
+        self._unused = kenlm.State()  # KenLM writes the state after a word
         self._set_training_text(None)
         self.dictionary = Dictionary()
         for word in filter(self._model.__contains__, _words(path)):
@@ -98,6 +100,10 @@ class NGramModel(LanguageModel):
         found = [self._log_probs(context, words) for context, words in rows]
         return np.array(found, dtype=np.float64).reshape(ids.shape)
 
+    def next_words(self) -> Callable[[State], NextWords]:
+        """Return what makes :class:`NextWords` of a state."""
+        return partial(_NGramWords, self)
+
     def _line_scorer(self, document: bool, context_window: Optional[int]) -> ScoreLines:
         """Return what scores lines; after ``</s>``, a line's context is that of a document."""
         return lambda window: list(map(self._sentence, window))
@@ -108,9 +114,11 @@ class NGramModel(LanguageModel):
         return SentenceScore(np.array(found), words, self.is_oov(ids))
 
     def _log_probs(self, context: Iterable[int], words: Iterable[int]) -> np.ndarray:
-        state, unused = self._read(context)[0], self._new_state()
-        scores = [self._model.BaseScore(state, self._names[word], unused) for word in words]
-        return np.array(scores) * _LOG_10
+        state = self._read(context)[0]
+        return np.array([self._log_prob(state, word) for word in words])
+
+    def _log_prob(self, state: object, word: int) -> float:
+        return self._model.BaseScore(state, self._names[word], self._unused) * _LOG_10
 
     def _read(self, words: Iterable[int]) -> Tuple[object, List[float]]:
         """Return KenLM's state after words, and their log-probabilities.
@@ -125,6 +133,20 @@ class NGramModel(LanguageModel):
             if word == self.dictionary.eos():
                 self._model.BeginSentenceWrite(state)
         return state, found
+
+
+class _NGramWords(NextWords):
+    """KenLM reads a hypothesis once, for all words that are asked for."""
+
+    def __init__(self, model: NGramModel, state: State):
+        super().__init__(model, state)
+        self._ngrams = model
+        self._states: Dict[int, object] = {}  # KenLM's, by row
+
+    def score(self, row: int, word: int) -> float:
+        if row not in self._states:
+            self._states[row] = self._ngrams._read(self.state.features[row].tolist())[0]
+        return self._ngrams._log_prob(self._states[row], word)
 
 
 def _words(path: str) -> Iterator[str]:
