@@ -113,6 +113,24 @@ def test_the_rate_of_dense_parameters_is_above_0_and_needs_rows(flags, corpus):
         trained(corpus, *flags)
 
 
+def test_a_state_goes_on_with_its_rate_of_dense_parameters(corpus):
+    """Another one would be ignored, or leave torch with groups of other sizes."""
+    states = []
+    flags = [*LSTM, "--criterion", "bnce", "--optimizer", "sparse_adagrad", "--row-sparse"]
+
+    def seen(trainer, samples):
+        optimizer = trainer.optimizer
+        for state in states:
+            with pytest.raises(ValueError, match="--dense-lr-scale"):
+                optimizer.load_state_dict(state)
+        states.append(optimizer.state_dict())
+        optimizer.load_state_dict(states[-1])
+
+    for scale in ("1", "0.5", "0.25"):
+        trained(corpus, *flags, "--dense-lr-scale", scale, updates=1, seen=seen)
+    assert len(states) == 3
+
+
 def test_dense_is_as_fairseqs_own(corpus):
     """With its clipping, which is in float32: to that precision."""
     flags = [*LSTM, "--criterion", "bnce", "--clip-norm", "0.004", "--lr", "0.05", "--optimizer"]

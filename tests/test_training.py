@@ -206,6 +206,7 @@ ROW_SPARSE += ["--lr", "0.01", "--noise-samples", "3", "--clip-norm", "0.1", "--
 # Tied, an LSTM has no output bias; a transformer's biases that do nothing differ by 1e-27.
 MEASURED = [*LSTM, "--share-decoder-input-output-embed", "--criterion", "bnce", "--dropout", "0.2"]
 RESUMED = {"shared": SHARED, "row-sparse": [*ROW_SPARSE, "lazy_adam", "--learn-log-z"]}
+RESUMED["row-sparse"] += ["--dense-lr-scale", "0.5"]
 RESUMED["stateful"] = [*STATEFUL, "--update-freq", "3"]
 RESUMED["measured"] = [*MEASURED, "--update-freq", "2"]
 RESUMED_SLOWLY = {"regularized": [*SHARED, *REGULARIZED], "learned": [*MEASURED, "--learn-log-z"]}
