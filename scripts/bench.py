@@ -29,7 +29,7 @@ def main(arguments: Sequence[str]) -> int:
     options.out.mkdir(parents=True, exist_ok=True)
     found = module.measure(options)
     if not isinstance(found, dict):
-        return found or 0
+        return 0
     flags = {name: value for name, value in kept.items() if _is_plain(value)}
     where = {**machine.record(), "load": os.getloadavg()}
     result = {"machine": where, "flags": flags, **found}
@@ -38,7 +38,7 @@ def main(arguments: Sequence[str]) -> int:
     for table in about.get("tables", []):
         print("\n".join(TABLES[table](result)), end="\n\n")
     print(f"written: {path}")
-    return 0
+    return int(any("failed" in run for run in found.get("runs", [])))
 
 
 def _parser(benches: Dict[str, Any]) -> argparse.ArgumentParser:

@@ -25,8 +25,7 @@ import yaml  # a dependency of omegaconf, which fairseq needs
 from experiments import command, comparison, recipes, report, run, training
 from experiments.command import UsageError
 from experiments.recipes import Recipe, Variant, words
-from rendering.cells import Columns
-from rendering.tables import beside
+from rendering.cells import Columns, measured, values
 
 _FOLDER = Path(__file__).with_name("recipes")
 
@@ -129,9 +128,19 @@ def write(name: str, table: Table, outcomes: Sequence[run.Outcome], settings: An
         **comparison.where(settings),
         "rows": [_row(row, by_label) for row in table.rows],
     }
-    shown = "\n".join(beside(table.columns, content["rows"]))
+    shown = "\n".join(_beside(table.columns, content["rows"]))
     parts = [f"# {table.title}", shown, table.about, *run.failures(outcomes)]
     return report.write(settings.out / name, parts, content)
+
+
+def _beside(columns: Columns, rows: Sequence[Any]) -> List[str]:
+    """Return a table of our numbers beside the paper's, without columns that have no number."""
+    shown = []
+    for title, name, form in columns:
+        if values(rows, f"ours/{name}"):
+            paper = ("paper", f"paper/{name}", "")
+            shown += [(title, f"ours/{name}", form), *[paper] * bool(values(rows, paper[1]))]
+    return measured([""], shown, (([f"`{row['label']}`"], row) for row in rows))
 
 
 def _row(row: Row, outcomes: Mapping[str, run.Outcome]) -> Dict[str, Any]:

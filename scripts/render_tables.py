@@ -24,16 +24,14 @@ or in all that match a pattern. ~ instead of = rounds to the zeros at the figure
 
 import argparse
 import difflib
-import json
 import re
 import statistics
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, List, Match, Sequence
 
 import environment  # noqa: F401
 from experiments.command import HelpFormatter, UsageError, start
-from rendering.cells import calculate, number, values
+from rendering.cells import calculate, located, number
 from rendering.tables import TABLES
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -72,8 +70,9 @@ def rendered(page: Path) -> str:
         page: a file in Markdown.
 
     Raises:
-        UsageError: for a marker that is incomplete, names no known table or file, or is of a figure
-            for which there is no number.
+        UsageError: for a marker that is incomplete, names no known table, or is of a figure for
+            which there is no number.
+        FileNotFoundError: for a file that is missing.
     """
     text = page.read_text(encoding="utf-8")
     if len(_START.findall(text)) != len(_PLACE.findall(text)):
@@ -86,7 +85,7 @@ def _table(place: Match[str], page: Path) -> str:
     name = place["name"]
     if name not in TABLES:
         raise UsageError(f"{page}: table: required one of {', '.join(TABLES)}, got {name}")
-    files = [one for file in place["files"].split(", ") for one in _contents(page, file)]
+    files = [one for file in place["files"].split(", ") for one in located(page.parent, file)]
     lines = "".join(f"{line}\n" for line in TABLES[name](*files))
     return f"{place['start']}\n{lines}<!-- end -->"
 
@@ -101,7 +100,7 @@ def _figure(mark: Match[str], page: Path) -> str:
         nonlocal file
         name, hash_sign, path = place.partition("#")
         file = name or file
-        return values(_contents(page, file), path) if hash_sign else []
+        return located(page.parent, f"{file}#{path}") if hash_sign else []
 
     try:
         value = statistics.fmean(calculate(mark["place"], read))
@@ -113,22 +112,6 @@ def _figure(mark: Match[str], page: Path) -> str:
         value = round(value, decimals or len(digits.rstrip("0")) - len(digits))
     sign = "+" * figure.startswith("+")
     return number(value, f"{sign},.{decimals}f") + mark[0][len(figure) :]
-
-
-def _contents(page: Path, pattern: str) -> List[Any]:
-    """Return what is in the files of a page that match a pattern."""
-    found = sorted(page.parent.glob(pattern))
-    if not found:
-        raise UsageError(f"{page}: required {pattern}, got no such file")
-    return [_content(path) for path in found]
-
-
-@lru_cache(maxsize=None)
-def _content(path: Path) -> Any:
-    text = path.read_text(encoding="utf-8")
-    if path.suffix == ".jsonl":
-        return [json.loads(line) for line in text.splitlines()]
-    return json.loads(text)
 
 
 if __name__ == "__main__":

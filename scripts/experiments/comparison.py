@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Sequence
 
-from rendering.cells import NAMES, ratio
+from rendering.cells import NAMES, measured, ratio
 
 from . import plot, report
 from .report import MIB
@@ -73,8 +73,12 @@ def write(outcomes: Sequence[Outcome], settings: Any) -> str:
     }
     lines = [([label], numbers) for label, numbers in values.items()]
     parts = [f"# {recipe.name}: {recipe.about}"]
-    parts += [*report.sections("comparison", ["criterion"], lines), *failures(outcomes)]
-    return report.write(settings.out / "comparison", parts, content)
+    for title, shown in report.load("reports").items():
+        columns = [(head, name, form) for name, (head, form) in shown["columns"].items()]
+        if any(name in numbers for _, name, _ in columns for numbers in values.values()):
+            table = "\n".join(measured(["criterion"], columns, lines))
+            parts.append(f"## {title}\n\n{table}\n\n{shown['about'].strip()}")
+    return report.write(settings.out / "comparison", [*parts, *failures(outcomes)], content)
 
 
 def draw(results: Path) -> str:

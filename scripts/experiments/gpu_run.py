@@ -15,7 +15,6 @@ scoring, profile (kernels and waits of an update), bands (word tables of several
 """
 
 import argparse
-import contextlib
 import gc
 import importlib
 import json
@@ -28,7 +27,7 @@ import traceback
 from functools import partial
 from itertools import islice, product
 from pathlib import Path
-from typing import Any, Callable, ContextManager, Dict, Iterator, List, Optional, Sequence
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
 
 import torch
 from torch.profiler import ProfilerActivity, profile
@@ -44,41 +43,36 @@ from experiments.workshop import make_data  # noqa: E402
 from fairseq_bnce import Scorer, losses  # noqa: E402
 
 WORK = Path("/tmp/gpu_run")  # data and a checkpoint
-# Seconds that a stage may take.
-STAGES = {
-    "probe": 20,
-    "errors": 25,
-    "layer": 110,
-    "training": 150,
-    "scoring": 70,
-    "profile": 35,
-    "bands": 90,
-    "tests": 120,
-}
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 TINY = "--tiny" in sys.argv
 SIZES = (500, 2000, 4000) if TINY else (10_000, 267_744, 1_000_000)  # the second is WikiText-103's
+SMALL, MIDDLE, LARGE = SIZES
 BATCH = 128 if TINY else 4096  # tokens of an update, in every training
 WARM, LEAST, MOST = 4, 5, 100  # updates: before the timed ones, and timed
 # New tokens for every update of the longest training, and for a last batch that is not full.
 TOKENS = BATCH * (WARM + MOST + 2)
+HALVES = ["--memory-efficient-bf16"]
+_TINY = """--decoder-layers 2 --decoder-embed-dim 64 --decoder-input-dim 64 --decoder-output-dim 64
+--decoder-ffn-embed-dim 128"""
+OURS, SOFTMAX, ADAPTIVE = "bnce row-sparse", "cross_entropy", "adaptive_loss"
 Row = Dict[str, Any]
-NewRow = Callable[..., ContextManager[Row]]  # takes the row's keys
+# The rows of a stage: the key, and what measures the rest when the keys before are written.
+Rows = Iterator[Tuple[Sequence[Any], Callable[[], Row]]]
 
 
 def main(arguments: Optional[Sequence[str]] = None) -> int:
     parser = argparse.ArgumentParser(
         description=(__doc__ or "").splitlines()[0], allow_abbrev=False
     )
+    names = list(STAGES)[1:]
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--stages", nargs="+", default=list(STAGES), choices=list(STAGES))
+    parser.add_argument("--stages", nargs="+", default=names, choices=names)
     parser.add_argument("--skip", nargs="+", default=[], choices=list(layers.HEADS))
     parser.add_argument("--tiny", action="store_true")
     parser.add_argument("--child", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     if options.child:
-        _fast_inits()
-        globals()[f"stage_{options.child}"](partial(_row, options, []), options)
+        _measure(STAGES[options.child][1](options), options.out / f"{options.child}.json")
         return 0
     if not (options.tiny or DEVICE == "cuda"):
         parser.error("required a GPU, or --tiny; got neither")
@@ -91,7 +85,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
             data.wait()
         began, child = time.time(), _child(name, options.out)
         try:
-            status: Any = child.wait(STAGES[name] * (6 if TINY else 1))
+            status: Any = child.wait(STAGES[name][0] * (6 if TINY else 1))
         except subprocess.TimeoutExpired:
             child.kill()
             status = "timeout"
@@ -113,22 +107,23 @@ def _child(name: str, out: Path) -> subprocess.Popen:
         )
 
 
-@contextlib.contextmanager
-def _row(options: argparse.Namespace, rows: List[Row], *key: Any) -> Iterator[Row]:
-    """Add a row to a stage's result, and write all rows; a failed row has the reason."""
-    row: Row = {"key": list(key)}
-    began = time.time()
-    if DEVICE == "cuda":
-        torch.cuda.reset_peak_memory_stats()
-    try:
-        yield row
-    except Exception as error:
-        traceback.print_exc()
-        row["failed"] = f"{type(error).__name__}: {error}"[:300]
-    rows.append({**row, "took": round(time.time() - began, 2)})
-    (options.out / f"{options.child}.json").write_text(json.dumps(rows, indent=1))
-    gc.collect()
-    torch.cuda.empty_cache()
+def _measure(stage: Rows, path: Path) -> None:
+    """Measure the rows of a stage, and write all after each; a failed row has the reason."""
+    _fast_inits()
+    rows: List[Row] = []
+    for key, measure in stage:
+        row, began = {"key": list(key)}, time.time()
+        if DEVICE == "cuda":
+            torch.cuda.reset_peak_memory_stats()
+        try:
+            row.update(measure())
+        except Exception as error:
+            traceback.print_exc()
+            row["failed"] = f"{type(error).__name__}: {error}"[:300]
+        rows.append({**row, "took": round(time.time() - began, 2)})
+        path.write_text(json.dumps(rows, indent=1))
+        gc.collect()
+        torch.cuda.empty_cache()
 
 
 def _times(call: Callable[[], Any], seconds: float = 0.7, most: int = 50) -> Row:
@@ -138,34 +133,36 @@ def _times(call: Callable[[], Any], seconds: float = 0.7, most: int = 50) -> Row
     return {"ms": 1e3 * statistics.median(found)}
 
 
-def _data(vocabulary: int) -> str:
-    return str(WORK / "data" / f"{vocabulary}-{TOKENS}")
+def _data(vocabulary: int) -> Path:
+    return WORK / "data" / f"{vocabulary}-{TOKENS}"
 
 
-def stage_data(new_row: NewRow, options: Any) -> None:
+def data(options: Any) -> Rows:
     for size in SIZES:
-        with new_row(size) as row:
-            row["folder"] = str(make_data(Path(_data(size)), 1, size, TOKENS))
+        yield [size], lambda: {"folder": str(make_data(_data(size), 1, size, TOKENS))}  # noqa: B023
 
 
-def stage_probe(new_row: NewRow, options: Any) -> None:
+def probe(options: Any) -> Rows:
     size, count = (256, 2**16) if TINY else (8192, 2**30)
-    with new_row("versions") as row:
-        row["torch"], row["card"] = torch.__version__, meter.device() or "cpu"
-    with new_row("product of bf16") as row:
+
+    def product_of_halves() -> Row:
         a, b = (torch.randn(size, size, device=DEVICE, dtype=torch.bfloat16) for _ in "ab")
-        row.update(_times(partial(torch.mm, a, b)))
-        row["tflops"] = 2 * size**3 / row["ms"] / 1e9
-    with new_row("copy") as row:
+        found = _times(partial(torch.mm, a, b))
+        return {**found, "tflops": 2 * size**3 / found["ms"] / 1e9}
+
+    def copy() -> Row:
         source = torch.randn(count, device=DEVICE)
-        row.update(_times(partial(torch.empty_like(source).copy_, source)))
-        row["tb_per_s"] = 8 * count / row["ms"] / 1e9
+        found = _times(partial(torch.empty_like(source).copy_, source))
+        return {**found, "tb_per_s": 8 * count / found["ms"] / 1e9}
+
+    yield ["versions"], lambda: {"torch": torch.__version__, "card": meter.device() or "cpu"}
+    yield ["product of bf16"], product_of_halves
+    yield ["copy"], copy
 
 
-def stage_errors(new_row: NewRow, options: Any) -> None:
+def errors(options: Any) -> Rows:
     """Compare losses and gradients on the device with float64 on the CPU, for the same numbers."""
     cases: Any = importlib.import_module("loss_cases")
-    count = 33 if TINY else 1500
 
     def run(name: str, problem: Any, dtype: torch.dtype) -> Row:
         problem = cases.with_gradients(problem, dtype)
@@ -173,36 +170,35 @@ def stage_errors(new_row: NewRow, options: Any) -> None:
         found = {"loss": loss.detach(), **cases.gradients(loss, problem)}
         return {k: v.cpu().double() for k, v in found.items()}
 
+    def one(name: str, dtype: torch.dtype) -> Row:
+        rounded = cases.with_gradients(cases.make_problem(33 if TINY else 1500), dtype)
+        moved = {k: v if v is None else v.to(DEVICE) for k, v in rounded.items()}
+        want, got = run(name, rounded, torch.float64), run(name, moved, dtype)
+        return {k: float((got[k] - want[k]).norm() / want[k].norm()) for k in want}
+
     for name, dtype in product(cases.ROWS, (torch.float32, torch.float16, torch.bfloat16)):
-        with new_row(name, str(dtype)) as row:
-            rounded = cases.with_gradients(cases.make_problem(count), dtype)
-            moved = {k: v if v is None else v.to(DEVICE) for k, v in rounded.items()}
-            want, got = run(name, rounded, torch.float64), run(name, moved, dtype)
-            row.update((k, float((got[k] - want[k]).norm() / want[k].norm())) for k in want)
+        yield [name, str(dtype)], partial(one, name, dtype)
 
 
-def stage_layer(new_row: NewRow, options: Any) -> None:
+def layer(options: Any) -> Rows:
     """Measure the output layer alone, forward and backward."""
-    main = "64x32x500" if TINY else "8192x4096x131072"
-    shapes = {main: list(layers.HEADS)}
+    shapes = {"64x32x500" if TINY else "8192x4096x131072": list(layers.HEADS)}
     if not TINY:
         shapes["8192x512x131072"] = [layers.LIMIT, "bnce_sparse", "cross_entropy"]
 
     def one(head: str, problem: Any) -> Row:
         call = layers.make_head(head, problem)
-        return {
-            **_times(call),
-            "extra_mb": meter.peak_bytes(call, DEVICE == "cuda") / 1e6,
-            "distinct_words": len(torch.unique(problem.target)),
-        }
+        found = {**_times(call), "extra_mb": meter.peak_bytes(call, DEVICE == "cuda") / 1e6}
+        return {**found, "distinct_words": len(torch.unique(problem.target))}
+
+    def kernels(problem: Any, path: Path) -> Row:
+        return _profile(layers.make_head("bnce_sparse", problem), path)
 
     for text, chosen in shapes.items():
         problem = layers.make_problem(text, torch.bfloat16, torch.device(DEVICE))
         for head in (head for head in chosen if head not in options.skip):
-            with new_row(head, text, "torch.bfloat16") as row:
-                row.update(one(head, problem))
-        if text == main:
-            _profile(layers.make_head("bnce_sparse", problem), options.out / "profile-layer.txt")
+            yield [head, text, "torch.bfloat16"], partial(one, head, problem)
+        yield ["profile", text], partial(kernels, problem, options.out / f"profile-{text}.txt")
         del problem
 
 
@@ -215,8 +211,7 @@ def _profile(call: Callable[[], Any], path: Path) -> Row:
         timer()
     averages = profiled.key_averages()
     by = "self_device_time_total" if DEVICE == "cuda" else "self_cpu_time_total"
-    table = averages.table(sort_by=by, row_limit=45, max_name_column_width=70)
-    path.write_text(table)
+    path.write_text(averages.table(sort_by=by, row_limit=45, max_name_column_width=70))
     calls = ("cuda", "cuLaunch", "aten::item")  # of CUDA's own functions, and waits for a number
     return {"counts_of_3": {a.key: a.count for a in averages if a.key.startswith(calls)}}
 
@@ -238,12 +233,7 @@ def _fast_inits() -> None:
         setattr(torch.Tensor, name, fast)
 
 
-_HALVES = ["--memory-efficient-bf16"]
-_TINY = """--decoder-layers 2 --decoder-embed-dim 64 --decoder-input-dim 64 --decoder-output-dim 64
---decoder-ffn-embed-dim 128"""
-
-
-def _flags(vocabulary: int, system: str, extra: Sequence[str]) -> List[str]:
+def _flags(system: str, vocabulary: int, *extra: str) -> List[str]:
     """Return fairseq-train's flags for a system such as "bnce row-sparse tied".
 
     The model is bench.py vocabulary's transformer, or transformer_lm_wiki103 with "bands".
@@ -252,17 +242,17 @@ def _flags(vocabulary: int, system: str, extra: Sequence[str]) -> List[str]:
     if "bands" in words:
         recipe = RECIPES["wiki103"]._replace(batch=(8, 512), has_bias=True)
         cuts = "200,600" if TINY else "20000,60000"
-        extra = [*extra, "--adaptive-softmax-cutoff", cuts, "--adaptive-input-cutoff", cuts]
+        extra += ("--adaptive-softmax-cutoff", cuts, "--adaptive-input-cutoff", cuts)
     if TINY:
         recipe = recipe._replace(training=(*recipe.training, *shlex.split(_TINY)), batch=(4, 32))
-    flags = [_data(vocabulary), "--user-dir", str(machine.PLUGIN), *recipe.flags()]
+    flags = [str(_data(vocabulary)), "--user-dir", str(machine.PLUGIN), *recipe.flags()]
     flags += recipe.system_flags(criterion + "_sparse" * ("row-sparse" in words), vocabulary)
     flags += ["--share-decoder-input-output-embed"] * ("tied" in words)
     return [*flags, "--num-workers", "0", *["--cpu"] * (DEVICE == "cpu"), *extra]
 
 
-def _words_per_second(flags: List[str], seconds: float = 3.0, most: int = 40) -> Row:
-    trainer, batches = updates.build_trainer(flags)
+def _words_per_second(system: str, vocabulary: int, seconds: float = 3.0, most: int = 40) -> Row:
+    trainer, batches = updates.build_trainer(_flags(system, vocabulary, *HALVES))
 
     def step() -> int:
         samples = next(batches)
@@ -281,33 +271,37 @@ def _words_per_second(flags: List[str], seconds: float = 3.0, most: int = 40) ->
     return {**found, "updates": len(words), "tokens": sum(words) / len(words), "peak_gb": peak}
 
 
-def stage_training(new_row: NewRow, options: Any) -> None:
-    small, middle, large = SIZES
-    ours, softmax = "bnce row-sparse", "cross_entropy"
-    plan = [(system, middle) for system in (ours, softmax, "adaptive_loss", "bnce")]
-    plan += [(ours, size) for size in (small, large)]
-    plan += [(f"{system} tied", middle) for system in (ours, softmax)]
-    plan += [(system, size) for size in (small, large) for system in (softmax, "adaptive_loss")]
-    for system, vocabulary in plan:
-        with new_row(system, vocabulary, *_HALVES) as row:
-            row.update(_words_per_second(_flags(vocabulary, system, _HALVES)))
+def training(options: Any) -> Rows:
+    plan = [(system, MIDDLE) for system in (OURS, SOFTMAX, ADAPTIVE, "bnce")]
+    plan += [(OURS, SMALL), (OURS, LARGE), (f"{OURS} tied", MIDDLE), (f"{SOFTMAX} tied", MIDDLE)]
+    plan += [(system, size) for size in (SMALL, LARGE) for system in (SOFTMAX, ADAPTIVE)]
+    for which in plan:
+        yield [*which, *HALVES], partial(_words_per_second, *which)
 
 
-def stage_scoring(new_row: NewRow, options: Any) -> None:
+def bands(options: Any) -> Rows:
+    """Train transformer_lm_wiki103 in its own size, for a hundred updates at most."""
+    for system in (OURS, ADAPTIVE, "bnce"):
+        measure = partial(_words_per_second, f"{system} bands", MIDDLE, 15.0, MOST)
+        yield [system, MIDDLE, *HALVES], measure
+
+
+def scoring(options: Any) -> Rows:
     """Score text exactly and unnormalised, with a model of random rows."""
-    from fairseq_cli import train as fairseq_train
-
-    fairseq_bnce.register()
-    folder, vocabulary = str(WORK / "checkpoints"), SIZES[1]
-    with new_row("a checkpoint"):
-        extra = ["--max-update", "2", "--save-dir", folder]
-        sys.argv = ["fairseq-train", *_flags(vocabulary, "bnce row-sparse", extra)]
-        sys.argv.remove("--no-save")
-        fairseq_train.cli_main()
+    folder = str(WORK / "checkpoints")
     words = [f"w{1 + i % 997}" for i in range(2000 if TINY else 200_000)]
     lines = [" ".join(words[i : i + 19]) for i in range(0, len(words), 19)]
 
-    def score(exact: bool, dtype: torch.dtype) -> Row:
+    def train() -> Row:
+        from fairseq_cli import train as fairseq_train
+
+        fairseq_bnce.register()
+        flags = _flags(OURS, MIDDLE, "--max-update", "2", "--save-dir", folder)
+        sys.argv = ["fairseq-train", *(flag for flag in flags if flag != "--no-save")]
+        fairseq_train.cli_main()
+        return {}
+
+    def score(dtype: torch.dtype, exact: bool) -> Row:
         path = f"{folder}/checkpoint_last.pt"
         scorer = Scorer.from_checkpoint(path, device=DEVICE, dtype=dtype, exact=exact)
         some = lines[: len(lines) // (8 if exact else 1)]
@@ -317,46 +311,53 @@ def stage_scoring(new_row: NewRow, options: Any) -> None:
         speed = 20 * len(some) / (timer() - start)
         return {"tokens_per_s": speed, "sum": float(scores.sum())}
 
+    yield ["a checkpoint"], train
     for dtype, exact in product((torch.float32, torch.bfloat16), (False, True)):
-        with new_row(str(dtype), "exact" if exact else "unnormalised", vocabulary) as row:
-            row.update(score(exact, dtype))
+        key = [str(dtype), "exact" if exact else "unnormalised", MIDDLE]
+        yield key, partial(score, dtype, exact)
 
 
-def stage_profile(new_row: NewRow, options: Any) -> None:
+def kernels(options: Any) -> Rows:
     """Count the kernels of an update, and how often the host waits."""
-    vocabulary = SIZES[1]
 
     def one(system: str, path: Path) -> Row:
-        trainer, batches = updates.build_trainer(_flags(vocabulary, system, _HALVES))
+        trainer, batches = updates.build_trainer(_flags(system, MIDDLE, *HALVES))
         for samples in islice(batches, 4):
             trainer.train_step(samples)
         return _profile(lambda: trainer.train_step(next(batches)), path)
 
-    for number, system in enumerate(("bnce row-sparse", "cross_entropy")):
-        with new_row(system, vocabulary, *_HALVES) as row:
-            row.update(one(system, options.out / f"profile-update-{number}.txt"))
+    for number, system in enumerate((OURS, SOFTMAX)):
+        path = options.out / f"profile-update-{number}.txt"
+        yield [system, MIDDLE, *HALVES], partial(one, system, path)
 
 
-def stage_bands(new_row: NewRow, options: Any) -> None:
-    """Train transformer_lm_wiki103 in its own size, for a hundred updates at most."""
-    vocabulary = SIZES[1]
-    for system in ("bnce row-sparse", "adaptive_loss", "bnce"):
-        with new_row(system, vocabulary, *_HALVES) as row:
-            flags = _flags(vocabulary, f"{system} bands", _HALVES)
-            row.update(_words_per_second(flags, 15.0, MOST))
-
-
-def stage_tests(new_row: NewRow, options: Any) -> None:
+def tests(options: Any) -> Rows:
     """Run the tests marked for a GPU; a rehearsal only collects them."""
-    with new_row("marked for a GPU") as row:
+
+    def run() -> Row:
         chosen = ["-m", "gpu", "-o", "filterwarnings=default", *["--collect-only"] * TINY]
         command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *chosen]
         ended = subprocess.run([*command, "tests"], cwd=ROOT, capture_output=True, text=True)
         print(ended.stdout, ended.stderr)
         if ended.returncode:
             raise RuntimeError(ended.stdout[-200:])
-        row["passed"] = ended.stdout.splitlines()[-1]
+        return {"passed": ended.stdout.splitlines()[-1]}
 
+    yield ["marked for a GPU"], run
+
+
+# Seconds that a stage may take, and its rows.
+STAGES: Dict[str, Tuple[int, Callable[[Any], Rows]]] = {
+    "data": (600, data),
+    "probe": (20, probe),
+    "errors": (25, errors),
+    "layer": (110, layer),
+    "training": (150, training),
+    "scoring": (70, scoring),
+    "profile": (35, kernels),
+    "bands": (90, bands),
+    "tests": (120, tests),
+}
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -2,10 +2,9 @@
 
 import json
 from pathlib import Path
-from typing import Any, List, Sequence
+from typing import Any, Sequence
 
 import yaml  # a dependency of omegaconf, which fairseq needs
-from rendering.cells import Line, measured
 
 MIB = 2**20
 
@@ -14,22 +13,6 @@ def load(name: str) -> Any:
     """Return the content of a YAML file beside this module."""
     path = Path(__file__).with_name(f"{name}.yaml")
     return yaml.safe_load(path.read_text(encoding="utf-8"))
-
-
-def sections(kind: str, heads: Sequence[str], lines: Sequence[Line]) -> List[str]:
-    """Return the tables of reports.yaml that have a number, with their explanations.
-
-    Args:
-        kind: a key of reports.yaml.
-        heads: titles of the labels.
-    """
-    found = []
-    for title, shown in load("reports")[kind].items():
-        columns = [(head, name, form) for name, (head, form) in shown["columns"].items()]
-        if any(name in numbers for _, name, _ in columns for _, numbers in lines):
-            text = "\n".join(measured(heads, columns, lines))
-            found.append(f"## {title}\n\n{text}\n\n{shown['about'].strip()}")
-    return found
 
 
 def write(path: Path, parts: Sequence[str], content: Any) -> str:

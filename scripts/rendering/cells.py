@@ -15,9 +15,11 @@ of several values, and between two paths, or a path and a number,
 - ``of``: how many per cent the first is of the second.
 """
 
+import json
 import operator
 import re
 from fnmatch import fnmatchcase
+from functools import lru_cache
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
@@ -82,14 +84,14 @@ def measured(
     Args:
         titles: of the label columns.
         columns: of the numbers; a path that begins with a slash begins at the files, and has the
-            row's own text "{}" in the place of {}.
+            row's own ``names`` in the places of {0}, {1}.
         lines: one for each row.
     """
     known = []
     for labels, found in lines:
         cells = [cell(found, column, files) for column in columns]
         # Files need not have everything that tables.yaml names.
-        if "{}" not in found or set(cells) != {NONE}:
+        if "names" not in found or set(cells) != {NONE}:
             known.append([*labels, *cells])
     return table([*titles, *(title for title, _, _ in columns)], known, max(len(titles), 1))
 
@@ -97,7 +99,7 @@ def measured(
 def cell(row: Any, column: Column, files: Sequence[Any] = ()) -> str:
     """Return a number of a row, or mean and standard deviation of several."""
     _, place, form = column
-    place = place.replace("{}", row.get("{}", "{}"))
+    place = place.format(*row.get("names", ()))
     first, has_two, second = place.partition(" over ")
     if has_two and first == second:  # the reference itself
         return ""
@@ -117,7 +119,28 @@ def _line(line: Sequence[str]) -> str:
     return "".join(f"| {cell} " if cell else "| " for cell in line) + "|"
 
 
-# ---------------------------------------------------------------- paths
+# ---------------------------------------------------------------- files and paths
+
+
+def located(folder: Path, place: str) -> List[Any]:
+    """Return the values at FILE#PATH, or the contents of FILE; a pattern stands for all that match.
+
+    Raises:
+        FileNotFoundError: if no file does.
+    """
+    pattern, has_path, path = place.partition("#")
+    files = sorted(folder.glob(pattern))
+    if not files:
+        raise FileNotFoundError(f"required {folder / pattern}, got no such file")
+    contents = list(map(_content, files))
+    return values(contents, path) if has_path else contents
+
+
+@lru_cache(maxsize=None)
+def _content(path: Path) -> Any:
+    """Return what is in a file of JSON, or a list of the lines' values in one of JSON lines."""
+    text = path.read_text(encoding="utf-8")
+    return [*map(json.loads, text.splitlines())] if path.suffix == ".jsonl" else json.loads(text)
 
 
 def values(content: Any, path: str) -> List[Any]:

@@ -1,26 +1,21 @@
 """Every table, as tables.yaml describes it, and the rows that no file has as they are shown.
 
-In files of compare.py, the label METHOD@RATE is a method with a learning rate. Where several files
-have a run, the longest counts. Tables show a method with its best rate: the rate that ends best,
-among those that were trained for longest.
+In files of compare.py, the label METHOD@RATE is a method with a learning rate.
 """
 
-import math
 from functools import partial
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Set, Tuple, Union
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple, Union
 
 import yaml  # a dependency of omegaconf, which fairseq needs
 
-from .cells import NAMES, Columns, Line, cell, measured, table, values
+from .cells import NAMES, Line, cell, measured, table, values
 
 Json = Dict[str, Any]
-Runs = Dict[Tuple[str, str], List[Json]]  # by method and learning rate, a run for each seed
 Points = Sequence[Tuple[float, float]]  # seconds of training, perplexity
 METHODS = NAMES["methods"]
 LIMITS = (60, 120, 300, 600)  # seconds of training
 _PEERS = {**METHODS, **NAMES["peers"]}
-_AFTER = "train/curve/update=%d/ppl"
 
 
 def _rendered(about: Union[str, Json], *files: Any) -> List[str]:
@@ -32,8 +27,11 @@ def _rendered(about: Union[str, Json], *files: Any) -> List[str]:
         return table(heads, [[column[0], cell(files[0], column)] for column in columns])
     if isinstance(about["rows"], str):
         return measured(heads, columns, globals()[about["rows"]](*files))
-    named = [([label], {"{}": name}) for name, label in about["rows"].items()]
-    return measured(heads, columns, named, files)
+    rows = about["rows"]
+    if isinstance(rows, dict):
+        rows = [(label, name) for name, label in rows.items()]
+    named = [(label if isinstance(label, list) else [label], names) for label, *names in rows]
+    return measured(heads, columns, [(label, {"names": names}) for label, names in named], files)
 
 
 _ABOUT = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
@@ -108,158 +106,28 @@ def first_pass(found: Json) -> Iterator[Line]:
         yield labels, {"wer": system["wer"], "gain": gain, "real_time": real_time}
 
 
-# ---------------------------------------------------------------- papers
-
-
-def beside(columns: Columns, rows: Sequence[Json]) -> List[str]:
-    """Return a table of our numbers beside the paper's, without columns that have no number."""
-    shown = []
-    for title, name, form in columns:
-        if values(rows, f"ours/{name}"):
-            paper = ("paper", f"paper/{name}", "")
-            shown += [(title, f"ours/{name}", form), *[paper] * bool(values(rows, paper[1]))]
-    return measured([""], shown, (([f"`{row['label']}`"], row) for row in rows))
-
-
-def of_size(*recipes: Json) -> Iterator[Line]:
-    """Yield the rows of Goldberger & Melamud on PTB by size: of the first seed that ran."""
-    found: Dict[str, Json] = {}
-    rows: List[Json] = sum(values(list(recipes), "rows"), [])
-    for row in sorted((row for row in rows if row.get("ours")), key=lambda row: row["seed"]):
-        found.setdefault(row["label"], row)
-    for row in sorted(rows, key=lambda row: int(row["label"].rpartition("-")[2])):
-        if row["label"] in found:
-            yield [f"`{row['label']}`"], found.pop(row["label"])
-
-
 # ---------------------------------------------------------------- trainings by compare.py
 
 
-def batches(*comparisons: Json) -> List[str]:
-    """Tabulate the best rate for each size of the batch, after the same number of targets."""
-    files: Dict[int, List[Json]] = {}
-    for comparison in comparisons:
-        files.setdefault(_targets(comparison), []).append(comparison)
-    sizes = {size: _runs(some) for size, some in sorted(files.items())}
-    last = {size: max(_common(sum(runs.values(), []))) for size, runs in sizes.items()}
-    lines = []
-    for method in _methods(sizes[min(sizes)]):
-        for size, runs in sizes.items():
-            best = _best(runs, method, last[size])
-            end = values(runs[best], _AFTER % last[size])
-            lines.append(([METHODS[method]], {"size": size, "rate": best[1], "end": end}))
-    targets = [size * update for size, update in last.items()]
-    shown = " to ".join(f"{count:,}" for count in dict.fromkeys((min(targets), max(targets))))
-    columns = [("targets a batch", "size", ","), ("best lr", "rate", "")]
-    columns += [("validation PPL", "end", ".1f")]
-    return measured([f"after {shown} targets"], columns, lines)
-
-
-def leaders(*comparisons: Json) -> List[str]:
-    """Tabulate perplexity at equal updates, of every method with its best rate."""
-    chosen = _leaders(comparisons)
-    columns = [("lr", "lr", "")]
-    for update in _milestones(sum(chosen.values(), [])):
-        columns.append((f"valid PPL after {update:,} updates", f"runs/{_AFTER % update}", ".1f"))
-    lines = [([METHODS[method]], {"lr": lr, "runs": runs}) for (method, lr), runs in chosen.items()]
-    return measured([""], columns, lines)
+def methods(*comparisons: Json) -> Iterator[Line]:
+    """Yield the longest runs of every method, and its learning rate."""
+    runs = [run for run in sum(values(list(comparisons), "runs"), []) if "failed" not in run]
+    for method, title in METHODS.items():
+        own = [run for run in runs if run["label"].partition("@")[0] == method]
+        longest = [run for run in own if run["updates"] == max(values(own, "updates"))]
+        if own:
+            yield [title], {"lr": longest[0]["label"].partition("@")[2], "runs": longest}
 
 
 def equal_time(*comparisons: Json) -> List[str]:
     """Tabulate perplexity after processor times that all runs have."""
-    chosen = _leaders(comparisons)
-    end = min(run["processor_seconds"] for runs in chosen.values() for run in runs)
+    lines = list(methods(*comparisons))
+    end = min(run["processor_seconds"] for _, found in lines for run in found["runs"])
     columns = [(f"{time:,.0f} s", str(time), ".1f") for time in (end / 2, end)]
-    lines = []
-    for (method, _), runs in chosen.items():
-        found = {at: [_after(_times(run), float(at)) for run in runs] for _, at, _ in columns}
-        lines.append(([METHODS[method]], found))
+    for _, found in lines:
+        for _, time, _ in columns:
+            found[time] = [_after(_times(run), float(time)) for run in found["runs"]]
     return measured(["validation PPL after"], columns, lines)
-
-
-def longest(*comparisons: Json) -> Iterator[Line]:
-    """Yield the longest runs of every method: their speed is best known."""
-    runs = _runs(comparisons)
-    for method in _methods(runs):
-        own = [run for key, some in runs.items() if key[0] == method for run in some]
-        yield [METHODS[method]], {"runs": values(own, f"updates={max(values(own, 'updates'))}")}
-
-
-def scored(*comparisons: Json) -> Iterator[Line]:
-    """Yield the scored runs of every method with its best rate."""
-    found = _runs(comparisons, is_scored=True)
-    for key in _leaders(comparisons):
-        if key in found:
-            yield [METHODS[key[0]]], {"runs": found[key]}
-
-
-def optimizers(*comparisons: Json) -> Iterator[Line]:
-    """Yield runs by optimiser, targets a batch and learning rate."""
-    for comparison in comparisons:
-        for run in comparison["runs"]:
-            name, _, rate = run["label"].partition("@")
-            yield [NAMES["optimizers"][name], f"{_targets(comparison):,}", rate], run
-
-
-def rates(*comparisons: Json) -> Iterator[Line]:
-    """Yield runs by model, --lr and --dense-lr-scale; a label is RATExSCALE."""
-    for comparison in comparisons:
-        for run in comparison["runs"]:
-            recipe = comparison["recipe"]["name"]
-            yield [NAMES["recipes"][recipe], *run["label"].split("x")], run
-
-
-def _targets(comparison: Json) -> int:
-    """Return the targets of a batch."""
-    flags = [*comparison["recipe"]["training"], *comparison["flags"]]
-    last = dict(zip(flags, flags[1:]))  # of a flag given twice, the last one counts
-    return int(last["--batch-size"]) * int(last["--tokens-per-sample"])
-
-
-def _runs(comparisons: Sequence[Json], is_scored: bool = False) -> Runs:
-    """Return the longest run of every label and seed, among all runs or the scored ones."""
-    longest: Dict[Tuple[str, int], Json] = {}
-    for run in sum(values(list(comparisons), "runs"), []):
-        key = (run["label"], run["seed"])
-        if "failed" not in run and ("test_ppl" in run or not is_scored):
-            longest[key] = max(longest.get(key, run), run, key=lambda one: one["updates"])
-    found: Runs = {}
-    for (label, _), run in longest.items():
-        method, _, rate = label.partition("@")
-        found.setdefault((method, rate), []).append(run)
-    return found
-
-
-def _methods(runs: Runs) -> List[str]:
-    return [method for method in METHODS if any(key[0] == method for key in runs)]
-
-
-def _common(runs: Sequence[Json]) -> Set[int]:
-    """Return the updates at which every run was validated."""
-    return set.intersection(*(set(values(run, "train/curve/update")) for run in runs))
-
-
-def _best(runs: Runs, method: str, update: int) -> Tuple[str, str]:
-    """Return the key of a method whose first seed is best after so many updates."""
-    own = [key for key in runs if key[0] == method]
-    return min(own, key=lambda key: (*values(runs[key][0], _AFTER % update), math.inf)[0])
-
-
-def _leaders(comparisons: Sequence[Json]) -> Runs:
-    """Return every method with its best rate, among those that were trained for longest."""
-    runs, found = _runs(comparisons), {}
-    for method in _methods(runs):
-        most = max(some[0]["updates"] for key, some in runs.items() if key[0] == method)
-        best = _best(runs, method, most)
-        found[best] = runs[best]
-    return found
-
-
-def _milestones(runs: Sequence[Json]) -> List[int]:
-    """Return the last updates, validated in all runs, within a quarter, a half and all of a run."""
-    known = _common(runs)
-    wanted = [run["train"]["curve"][-1]["update"] // part for run in runs for part in (4, 2, 1)]
-    return sorted({max(u for u in known if u <= most) for most in wanted if most >= min(known)})
 
 
 def _times(run: Json) -> Points:
@@ -304,22 +172,3 @@ def _limits(points: Points) -> Dict[str, Optional[float]]:
     """Return the perplexity after each time; the last one of a finished model."""
     last, ppl = points[-1]
     return {str(s): _after(points, s) or (ppl if last < s else None) for s in LIMITS}
-
-
-def mixtures(*files: Json) -> Iterator[Line]:
-    """Yield networks of compare.py mixed with KenLM, by text and updates."""
-    lines: Dict[str, Json] = {}
-    for file in files:
-        for way in ("running", "lines"):
-            for run in (run for run in file["mixtures"] if way in run):
-                text, start = file["text"], run["label"].partition("@")[0]
-                label = f"{NAMES['texts'][text]}, {way}, {run['updates']:,} updates"
-                row = lines.setdefault(label + NAMES["starts"][start], {"runs": [], "valid": []})
-                row["runs"].append(run)
-                row["valid"].append(run[way]["valid"])
-    return (([label], row) for label, row in lines.items())
-
-
-def unnormalised_mixtures(*files: Json) -> Iterator[Line]:
-    """Yield those of :func:`mixtures` whose network normalises itself."""
-    return (line for line in mixtures(*files) if "unnormalised" in line[1]["valid"][0])

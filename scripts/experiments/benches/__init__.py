@@ -1,1 +1,1 @@
-"""What scripts/bench.py measures: ``measure`` returns numbers, or an exit status."""
+"""What scripts/bench.py measures: ``measure`` returns numbers, or None after a part of the work."""

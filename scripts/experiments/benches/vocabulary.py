@@ -1,16 +1,12 @@
-"""What the size of the vocabulary costs: runs and report."""
+"""What the size of the vocabulary costs."""
 
-import json
 import math
 import re
 import statistics
 from functools import partial
-from pathlib import Path
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
-from rendering.cells import SOFTMAX, ratio
-
-from .. import logs, machine, plot, report, run
+from .. import logs, machine, report, run
 from ..command import UsageError
 from ..processes import CommandFailed
 from ..recipes import adaptive_cutoffs, criterion_flags, words
@@ -24,7 +20,6 @@ _WARM_INTERVALS = 2
 _LEAST_TOKENS = 400_000  # with fewer tokens, the unigram counts would miss all but common words
 KIND = re.compile("_sparse$|_bands$")  # of a system with row-sparse gradients
 _OWN = ("bnce", "shared_nce")
-_PANELS = {"update_ms": "training update (ms)", "update_mib": "memory of an update (MiB)"}
 Numbers = Dict[str, Any]
 
 
@@ -74,8 +69,8 @@ RECIPES: Dict[str, Recipe] = {
 }
 
 
-def measure(options: Any) -> int:
-    """Return the exit status: 1 if a run failed."""
+def measure(options: Any) -> Numbers:
+    """Return all runs, and how every system grows."""
     recipe = RECIPES[options.recipe]
     if options.sentences is not None:
         recipe = recipe._replace(batch=(options.sentences, recipe.batch[1]))
@@ -83,9 +78,13 @@ def measure(options: Any) -> int:
     # All sizes of a system in a row: a drift of the machine would blur their fine ratios most.
     systems, vocabs = (dict.fromkeys(some) for some in (options.systems, options.vocab))
     runs = [Benchmark(settings, system, vocab) for system in systems for vocab in vocabs]
-    status = run.complete_all(runs, lambda done: write(done, settings))
-    print(draw(settings.out / "benchmark.json"))
-    return status
+    rows = [row(one.complete()) for one in runs]
+    points: Dict[str, List[Any]] = {system: [] for system in systems}
+    for one in rows:
+        points[one["system"]].append((one["vocab"], one.get("update_ms")))
+    growth = {system: {"update_exponent": exponent(own)} for system, own in points.items()}
+    about = {"device_name": settings.device_name, "recipe": recipe._asdict()}
+    return {"settings": about, "growth": growth, "runs": rows}
 
 
 class Benchmark(Run):
@@ -157,39 +156,18 @@ def speeds(intervals: Sequence[logs.Interval], processor: Dict[int, float]) -> N
     }
 
 
-# ---------------------------------------------------------------- the report
+# ---------------------------------------------------------------- the result
 
 
-def numbers(outcomes: Sequence[Outcome]) -> List[Numbers]:
-    """Return each run with its numbers, and ratios to other systems at the same V."""
-    found: List[Numbers] = []
-    for o in outcomes:
-        row = {"system": o.system, "vocab": o.case, "folder": o.folder}
-        row.update({"failed": o.error} if o.error else {})
-        row.update(o.parts.get("train", {}).get("value", {}))
-        if "update" in o.parts:
-            row["update_mib"] = o.parts["update"]["value"]["peak_bytes"] / MIB
-        found.append(row)
-    speeds = {(row["system"], row["vocab"]): row.get("words_per_second") for row in found}
-    for row in found:
-        dense = KIND.sub("", row["system"]) if row["system"].endswith("_sparse") else None
-        for name, other in (("x_softmax", SOFTMAX), ("x_dense", dense)):
-            row[name] = ratio(row.get("words_per_second"), speeds.get((other, row["vocab"])))
+def row(outcome: Outcome) -> Numbers:
+    """Return a run with its numbers."""
+    parts, about = outcome.parts, {"system": outcome.system, "vocab": outcome.case}
+    found = {**about, "folder": outcome.folder, "parts": parts}
+    found.update({"failed": outcome.error} if outcome.error else {})
+    found.update(parts.get("train", {}).get("value", {}))
+    if "update" in parts:
+        found["update_mib"] = parts["update"]["value"]["peak_bytes"] / MIB
     return found
-
-
-def growth(runs: Sequence[Numbers]) -> Dict[str, Numbers]:
-    """Return the growth of each system with V: a fit, and the largest V against the smallest."""
-    grown: Dict[str, Numbers] = {}
-    for system in dict.fromkeys(one["system"] for one in runs):
-        own = [one for one in runs if one["system"] == system]
-        own.sort(key=lambda one: one["vocab"])
-        grown[system] = {
-            "update_exponent": exponent([(one["vocab"], one.get("update_ms")) for one in own])
-        }
-        for name, of in (("speed_kept", "words_per_second"), ("memory_growth", "update_mib")):
-            grown[system][name] = ratio(own[-1].get(of), own[0].get(of))
-    return grown
 
 
 def exponent(points: Sequence[Tuple[float, Optional[float]]]) -> Optional[float]:
@@ -200,36 +178,3 @@ def exponent(points: Sequence[Tuple[float, Optional[float]]]) -> Optional[float]
     x, y = (statistics.fmean(values) for values in zip(*known))
     spread = sum((vocab - x) ** 2 for vocab, _ in known)
     return sum((vocab - x) * (cost - y) for vocab, cost in known) / spread
-
-
-def write(outcomes: Sequence[Outcome], settings: Any) -> str:
-    """Write ``benchmark.md`` and ``benchmark.json``, and return the former."""
-    names = ("updates", "max_seconds", "device", "device_name", "threads", "parts")
-    chosen = {name: getattr(settings, name) for name in names}
-    recipe, runs = settings.recipe, numbers(outcomes)
-    grown = growth(runs)
-    content = {
-        "settings": {**chosen, "recipe": recipe._asdict()},
-        "growth": grown,
-        "runs": [{**one, "parts": o.parts} for one, o in zip(runs, outcomes)],
-    }
-    lines = [([one["system"], f"{one['vocab']:,}"], one) for one in runs]
-    growing = [([system], found) for system, found in grown.items()]
-    parts = [f"# Cost by vocabulary, {recipe.name}: {recipe.about}"]
-    parts += report.sections("vocabulary", ["system", "V"], lines)
-    parts += [*report.sections("growth", ["system"], growing), *run.failures(outcomes)]
-    return report.write(settings.out / "benchmark", parts, content)
-
-
-def draw(results: Path) -> str:
-    """Draw time and memory against V beside a benchmark.json; return what was done."""
-    content, panels = json.loads(results.read_text(encoding="utf-8")), []
-    for name, label in _PANELS.items():
-        lines: Dict[str, List[Any]] = {one["system"]: [] for one in content["runs"]}
-        for one in (one for one in content["runs"] if one.get(name)):
-            lines[one["system"]].append((one["vocab"], one[name]))
-        axes = {"xscale": "log", "yscale": "log", "xlabel": "vocabulary V", "ylabel": label}
-        panels.append(plot.Panel([(name, sorted(line)) for name, line in lines.items()], axes))
-    settings = content["settings"]
-    title = f"{settings['recipe']['about'].replace(' x ', ' × ')}, {settings['device_name']}"
-    return plot.draw(partial(plot.lines, panels, title), results.with_name("benchmark.png"))
