@@ -23,10 +23,9 @@ nothing that is finished, and trains what its recipe, data, threads, GPU or vers
 An interrupted training starts again. A run that dies is named below the tables; the others are
 still run, and the exit status is 1.
 
-Words/s come from fairseq's own train_inner log lines: targets over time, summed over the intervals
-that lie past the first 100 updates and hold no validation; where a run is too short
-to have one, over all of them, which the report says. Processor time is user and system time of the
-training process; like training time it leaves out start-up, validation and saving.
+Words/s are training targets over time past the first 100 updates, or over all if a run is shorter.
+Training time leaves out start-up, validation and saving, and so does processor time: user and
+system time of the training process.
 
 adaptive_loss, fairseq's adaptive softmax, gets cutoffs by the size of the vocabulary (2,000 and
 10,000 words of 52,595 types) and the --ddp-backend that it insists on. It and cross_entropy are

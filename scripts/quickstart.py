@@ -78,10 +78,9 @@ def train(data: Path, folder: Path, criterion: str, flags: Sequence[str]) -> Val
     places = [data, "--user-dir", machine.PLUGIN, "--save-dir", folder]
     run(log, TRAIN, *places, *RECIPE, *own)
     training = logs.read_training(log)
-    for epoch, point in enumerate(training.curve(), 1):
+    for epoch, point in enumerate(training.curve, 1):
         print(f"  epoch {epoch}: validation perplexity {point['ppl']:.2f}")
-    update = training.validations[-1]["update"]
-    speed = (training.up_to(update, "words") or 0.0) / training.processor[update]
+    speed = point["words"] / point["processor_seconds"]
     return {"ppl": evaluate(data, folder, flags), "words": speed}
 
 

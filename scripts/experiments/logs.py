@@ -1,4 +1,4 @@
-"""Read what fairseq-train (``--log-format json``) and fairseq-eval-lm print."""
+"""Read what train.py (``--log-format json``) and fairseq-eval-lm print."""
 
 import json
 import math
@@ -15,69 +15,44 @@ _PARAMETERS = re.compile(r"num\. shared model params: ([\d,]+)")
 _EVALUATED = re.compile(r"Evaluated ([\d,]+) tokens in [\d.]+s \(([\d.]+) tokens/s\)")
 _SKIPPED = re.compile(r"([\d,]+) samples have invalid sizes and will be skipped")
 _LOSS = re.compile(r"Loss \(base 2\): (\S+), Perplexity")
-# Messages up to which it trained, and messages after which it trains (again).
-_WORKED = re.compile(r"\| train(_inner)? \| \{|begin validation on|Preparing to save checkpoint")
-_STARTS = re.compile(r"\| valid\w* \| \{|Saved checkpoint|Start iterating over samples")
 
 
-class Interval(NamedTuple):
-    """One train_inner line.
+class Point(NamedTuple):
+    """What was trained up to an update.
 
     Attributes:
-        first, last: the updates that it spans, ``first`` not included.
         words: training targets.
-        seconds: the time they took, validation left out.
-        steady: past the warm-up, and without a validation.
+        seconds, processor_seconds: without start-up, validation and saving.
     """
 
-    first: int
-    last: int
-    words: float
-    seconds: float
-    steady: bool
+    update: int = 0
+    words: int = 0
+    seconds: float = 0.0
+    processor_seconds: float = 0.0
 
 
 class TrainingLog(NamedTuple):
     """What a training logged.
 
     Attributes:
-        validations: the update and the statistics as fairseq logs them (ppl, u_ppl, ...).
-        processor: processor seconds up to an update, without validation and saving.
+        points: of the updates that it logged numbers of.
+        curve: every validation: update, seconds and processor seconds of training, and the
+            statistics as fairseq logs them (ppl, u_ppl, ...).
     """
 
-    intervals: List[Interval]
-    validations: List[Dict[str, Any]]
+    points: Dict[int, Point]
+    curve: List[Dict[str, Any]]
     parameters: int
-    processor: Dict[int, float]
 
     def words_per_second(self) -> Optional[float]:
-        """Return words/s over the steady intervals, or over all if none is steady."""
-        steady = [i for i in self.intervals if i.steady]
-        used = [i for i in steady or self.intervals if i.seconds]
-        return sum(i.words for i in used) / sum(i.seconds for i in used) if used else None
-
-    def curve(self) -> List[Dict[str, Any]]:
-        """Return every validation: update, training and processor seconds, logged statistics."""
-        found = []
-        for point in self.validations:
-            update = point["update"]
-            times = {"seconds": self.up_to(update, "seconds")}
-            if update in self.processor:
-                times["processor_seconds"] = self.processor[update]
-            found.append({**times, **point})
-        return found
-
-    def up_to(self, update: int, name: str) -> Optional[float]:
-        """Sum a number of the intervals; past the last line, at the pace of its interval."""
-        spans = [i for i in self.intervals if i.first < update]
-        if not spans:
-            return None
-        last = spans[-1]
-        share = (update - last.first) / (last.last - last.first)
-        return sum(getattr(i, name) for i in spans[:-1]) + share * getattr(last, name)
+        """Return words/s after the warm-up, or of all updates if no point comes after it."""
+        points = [Point(), *self.points.values()]
+        warm = [point for point in points if point.update >= WARM_UP]
+        first, last = (warm if len(warm) > 1 else points)[0], points[-1]
+        return (last.words - first.words) / (last.seconds - first.seconds) if last.update else None
 
 
-def read_training(log: Path, warm_up: int = WARM_UP) -> TrainingLog:
+def read_training(log: Path) -> TrainingLog:
     """Read the log of a training.
 
     Raises:
@@ -87,37 +62,19 @@ def read_training(log: Path, warm_up: int = WARM_UP) -> TrainingLog:
     parameters = _PARAMETERS.search(text)
     if parameters is None:
         raise CommandFailed(f"{log.name} holds no 'num. shared model params' line")
-    found = TrainingLog([], [], int(parameters[1].replace(",", "")), {})
-    position, exact = 0, True
-    spent = clock = mark = 0.0  # processor seconds: of training alone, now, at the last mark
+    found, point = TrainingLog({}, [], int(parameters[1].replace(",", ""))), Point()
     for line in text.splitlines():
         if line.startswith(CLOCK):
-            clock = float(line[len(CLOCK) :])
-            continue
-        if clock and (_WORKED.search(line) or _STARTS.search(line)):
-            spent += clock - mark if _WORKED.search(line) and mark else 0.0
-            mark = clock
+            point = Point(*json.loads(line[len(CLOCK) :]))
         logged = _STATS.search(line)
-        if logged is None:
-            continue
-        # fairseq prints numbers as strings.
-        known = json.loads(logged[2]).items()
-        stats = {name: float(value) for name, value in known if value is not None}
-        if logged[1] == "train_inner":
-            last = int(stats["num_updates"])
-            words = stats["wpb"] * (last - position)
-            # train_wall leaves out validation but is rounded to seconds; wps is exact but has it.
-            exact = exact and bool(stats.get("wps"))
-            seconds = words / stats["wps"] if exact else stats["train_wall"]
-            steady = exact and position >= warm_up
-            found.intervals.append(Interval(position, last, words, seconds, steady))
-            position, exact = last, True
-        elif "valid_num_updates" in stats:
-            own = {k[len("valid_") :]: v for k, v in stats.items() if k.startswith("valid_")}
-            found.validations.append({"update": int(own.pop("num_updates")), **own})
-            exact = False
-        for name in {"num_updates", "valid_num_updates"} & set(stats if clock else ()):
-            found.processor[int(stats[name])] = spent
+        if logged:
+            found.points[point.update] = point
+        if logged and logged[1].startswith("valid"):
+            # fairseq prints numbers as strings.
+            known = {k: float(v) for k, v in json.loads(logged[2]).items() if v is not None}
+            own = {k[len("valid_") :]: v for k, v in known.items() if k.startswith("valid_")}
+            own.pop("num_updates", None)
+            found.curve.append({**point._asdict(), **own})
     return found
 
 

@@ -82,12 +82,12 @@ class Run:
         out, function = self.folder / f"{name}.json", f"experiments.measures.{name}"
         return processes.call(function, out, self.settings.threads, **arguments)
 
-    def training(self, *arguments: Any, warm_up: int = logs.WARM_UP) -> Measured:
+    def training(self, *arguments: Any) -> Measured:
         """Train afresh with ``--log-format json``; return what train.py logs, and how it ended."""
         log = self.folder / "train.log"
         log.unlink(missing_ok=True)
         ended = processes.run([sys.executable, TRAIN, *arguments], log, self.settings.threads)
-        return logs.read_training(log, warm_up), ended
+        return logs.read_training(log), ended
 
     def _store(self, name: str, value: Any, ended: processes.Ended) -> None:
         self.stored[name] = {

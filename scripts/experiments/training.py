@@ -86,17 +86,14 @@ class Training(Run):
         shutil.rmtree(str(saved), ignore_errors=True)  # of an interrupted training
         flags = [*self.flags, "--log-format", "json", "--save-dir", saved]
         training, ended = self.training(*self._places, *flags)
-        curve = training.curve()
-        last = curve[-1] if curve else {}
+        last = training.curve[-1] if training.curve else {}
         return {
             "words_per_second": training.words_per_second(),
-            "seconds": last.get("seconds"),
-            "processor_seconds": last.get("processor_seconds"),
-            "words": training.up_to(last["update"], "words") if last else None,
+            **{name: last.get(name) for name in ("seconds", "processor_seconds", "words")},
             "updates": last.get("update"),
             "parameters": training.parameters,
             "peak_bytes": ended.peak_bytes,
-            "curve": curve,
+            "curve": training.curve,
         }, ended
 
     def _score(self) -> Measured:

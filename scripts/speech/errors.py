@@ -1,6 +1,6 @@
 """Word error rates, per cent, with the ends of their 95 % intervals."""
 
-from typing import Iterable, List
+from typing import Dict, Iterable, List, Mapping
 
 import numpy as np
 
@@ -18,6 +18,17 @@ def rate(found: np.ndarray) -> List[float]:
     return compare(found, found, WordErrorRate())[1].tolist()
 
 
-def difference(before: np.ndarray, after: np.ndarray) -> List[float]:
-    """Return the change from one's counts to another's of the same sentences, and its interval."""
-    return compare(before, after, WordErrorRate())[2].tolist()
+def differences(
+    found: Mapping[str, np.ndarray], pairs: Mapping[str, Iterable[str]]
+) -> Dict[str, List[float]]:
+    """Return the changes from one's counts to others' of the same sentences, and their intervals.
+
+    Args:
+        pairs: those after, by the one before; what has no counts is left out.
+    """
+    return {
+        f"{after} - {before}": compare(found[before], found[after], WordErrorRate())[2].tolist()
+        for before, others in pairs.items()
+        for after in others
+        if {before, after} <= set(found)
+    }

@@ -49,7 +49,7 @@ class Decoder:
         end = 2 * len(self.words) + 1
         words = [word for right in self.words for word in (right, f"{right}x(2)")]
         nodes = enumerate(["<s>", *words, "</s>"])
-        lines = ["Nodes", *(f"{node} {word} 0 0 0 ; 0" for node, word in nodes), "Initial 0"]
+        lines = ["Nodes", *(f"{node} {word} {node} 0 0 ; 0" for node, word in nodes), "Initial 0"]
         lines += [f"Final {end}", "Edges"]
         for node in range(end):
             first = (node + 1) // 2 * 2 + 1

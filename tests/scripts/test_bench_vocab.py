@@ -10,7 +10,7 @@ import forks
 import numpy as np
 import pytest
 import torch
-from experiments import gpu_run, logs, processes
+from experiments import gpu_run, processes
 from experiments.benches import vocabulary
 from experiments.measures import data, layers, meter
 from fairseq.data import Dictionary, data_utils
@@ -65,16 +65,6 @@ def test_the_exponent_is_that_of_a_power_law():
     uneven = [(10**4, 1.0), (10**5, 10.0), (10**6, 10**0.5)]
     assert vocabulary.exponent(uneven) == pytest.approx(0.25)
     assert vocabulary.exponent([(10**4, 1.0), (10**5, None)]) is None
-
-
-def test_speed_is_over_all_words_of_the_intervals():
-    found = [logs.Interval(u - 5, u, 200, 200 / u, True) for u in range(15, 61, 5)]
-    speeds = vocabulary.speeds(found, {10: 1.0, 60: 5.0})
-    seconds = sum(200 / update for update in range(15, 61, 5))
-    assert speeds["words_per_second"] == pytest.approx(2000 / seconds)
-    assert speeds["words_per_processor_second"] == 500
-    assert speeds["updates"] == 50
-    assert speeds["update_ms"] == pytest.approx(1000 * seconds / 50)
 
 
 # ---------------------------------------------------------------- output layers of gpu_run.py

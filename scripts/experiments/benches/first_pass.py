@@ -5,9 +5,8 @@ import gc
 import itertools
 import re
 import time
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
-import numpy as np
 import torch
 from rendering.cells import NAMES
 from speech import acoustics, errors, searches, sentences, sound
@@ -130,6 +129,7 @@ def decode_all(shop: Workshop) -> Dict[str, Any]:
         times = {"processor_seconds": seconds, "real_time": seconds / test.seconds}
         systems[system] = {"wer": errors.rate(counts[system]), **found, **times}
         say(f"{system}: {systems[system]['wer']}")
+    others = (system for system in counts if not system.endswith(" ours"))
     return {
         "data": shop.options.data.name,
         "sentences": len(test.words),
@@ -138,7 +138,9 @@ def decode_all(shop: Workshop) -> Dict[str, Any]:
         "audio_seconds": test.seconds,
         "acoustics": {**of_acoustics(shop, model, stored), "real_time": spent / test.seconds},
         "systems": systems,
-        "differences": differences(counts),
+        "differences": errors.differences(
+            counts, {other: [f"{other.partition(' ')[0]} ours"] for other in others}
+        ),
     }
 
 
@@ -154,16 +156,6 @@ def of_acoustics(shop: Workshop, model: Any, stored: Dict[str, Any]) -> Dict[str
         "parameters": sum(one.numel() for one in stored["model"].values()),
         "letters_wrong": acoustics.letter_error_rate(emissions, held_out.words),
     }
-
-
-def differences(counts: Mapping[str, np.ndarray]) -> Dict[str, List[float]]:
-    """Return the changes from each other language model to the unnormalised one."""
-    found = {}
-    for library, model in itertools.product(DECODERS, ("none", "kenlm", f"ours{EXACT}", "mixed")):
-        ours, other = f"{library} ours", f"{library} {model}"
-        if {ours, other} <= set(counts):
-            found[f"{ours} - {other}"] = errors.difference(counts[other], counts[ours])
-    return found
 
 
 def measure(options: Any) -> Optional[Dict[str, Any]]:

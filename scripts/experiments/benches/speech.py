@@ -17,31 +17,10 @@ SEED = 1
 VALID = 15  # every so many held-out sentences validate the model
 COMMANDS = report.load("recipes")["speech"]
 
-FIRST_PASS = "Acoustic,Trigram,Words"
-UNNORMALIZED = f"{FIRST_PASS},BNCE,BNCEOOV"
-EXACT = f"{FIRST_PASS},BNCEExact,BNCEOOV"
 HALF = "-half"  # the same lists; the model knows only the commoner half of its words
-# The features that get weights.
-VARIANTS = {"trigram": FIRST_PASS, "unnormalized": UNNORMALIZED, "exact": EXACT}
-VARIANTS.update({f"unnormalized{HALF}": UNNORMALIZED, f"exact{HALF}": EXACT})
-WITH_NGRAMS = {
-    "kenlm": f"{FIRST_PASS},KenLM,BNCEOOV",
-    "mixed": f"{FIRST_PASS},Mixed,BNCEOOV",
-    "both": f"{FIRST_PASS},BNCE,KenLM,BNCEOOV",
-}
 EXCHANGED = "exchanged"
-_CHOSEN = (*VARIANTS, *WITH_NGRAMS, EXCHANGED)
 MODEL = ("contexts", "ppl", "mu_z", "sigma_z")  # reported numbers of fairseq-bnce diagnose
 SOFTMAX = "softmax"
-# (before, after), of the same sentences
-COMPARED = (
-    *(("first", variant) for variant in _CHOSEN),
-    *(("trigram", variant) for variant in _CHOSEN if variant != "trigram"),
-    ("exact", "unnormalized"),
-    ("exact-half", "unnormalized-half"),
-    ("exact", EXCHANGED),
-    *((variant, "mixed") for variant in ("unnormalized", "kenlm", "both")),
-)
 
 
 # ---------------------------------------------------------------- text and model
@@ -71,7 +50,8 @@ def training_text(lines: Iterable[str], apart: Dict[str, sentences.Sentence]) ->
 
 def variants(shop: Workshop) -> Dict[str, str]:
     """Return the features that get weights."""
-    return {**VARIANTS, **WITH_NGRAMS} if shop.options.kenlm else VARIANTS
+    own, ngrams = COMMANDS["variants"]
+    return {**own, **ngrams} if shop.options.kenlm else own
 
 
 def chosen(shop: Workshop) -> List[str]:
@@ -215,11 +195,7 @@ def errors(shop: Workshop) -> Dict[str, Any]:
     return {
         "words": int(counts["first"][:, 1].sum()),
         "wer": {name: word_errors.rate(found) for name, found in counts.items()},
-        "differences": {
-            f"{after} - {before}": word_errors.difference(counts[before], counts[after])
-            for before, after in COMPARED
-            if {before, after} <= set(counts)
-        },
+        "differences": word_errors.differences(counts, COMMANDS["compared"]),
     }
 
 

@@ -120,14 +120,12 @@ class Benchmark(Run):
 
     def _train(self) -> Measured:
         interval = self._interval()
-        limits = ["--log-interval", interval]
-        limits += ["--max-update", (_INTERVALS + _WARM_INTERVALS) * interval]
-        warm_up = _WARM_INTERVALS * interval
-        training, ended = self.training(*self._arguments(), *limits, warm_up=warm_up)
-        found = [one for one in training.intervals if one.steady]
-        if len(found) < _INTERVALS:  # on a GPU, fairseq goes on without memory
-            raise CommandFailed(f"required {_INTERVALS} timed intervals, got {len(found)}")
-        return speeds(found, training.processor), ended
+        first, last = _WARM_INTERVALS * interval, (_INTERVALS + _WARM_INTERVALS) * interval
+        limits = ["--log-interval", interval, "--max-update", last]
+        training, ended = self.training(*self._arguments(), *limits)
+        if last not in training.points:  # on a GPU, fairseq goes on without memory
+            raise CommandFailed(f"required {last} updates, got {max(training.points, default=0)}")
+        return speeds(training.points[first], training.points[last]), ended
 
     def _interval(self) -> int:
         """Return the updates between two lines of the training log."""
@@ -140,19 +138,15 @@ class Benchmark(Run):
         return [self.data, "--user-dir", machine.PLUGIN, "--save-dir", self.folder, *self.flags]
 
 
-def speeds(intervals: Sequence[logs.Interval], processor: Dict[int, float]) -> Numbers:
-    """Return words/s over intervals of a training.
-
-    Args:
-        processor: processor seconds up to an update.
-    """
-    words, seconds = sum(i.words for i in intervals), sum(i.seconds for i in intervals)
-    first, last = intervals[0].first, intervals[-1].last
+def speeds(first: logs.Point, last: logs.Point) -> Numbers:
+    """Return words/s between two points of a training."""
+    words, seconds = last.words - first.words, last.seconds - first.seconds
+    updates = last.update - first.update
     return {
         "words_per_second": words / seconds,
-        "words_per_processor_second": words / (processor[last] - processor[first]),
-        "update_ms": 1000 * seconds / (last - first),
-        "updates": last - first,
+        "words_per_processor_second": words / (last.processor_seconds - first.processor_seconds),
+        "update_ms": 1000 * seconds / updates,
+        "updates": updates,
     }
 
 
