@@ -83,7 +83,7 @@ def _cloud(group: str, trainings: Iterable[Tuple[str, Json]]) -> plot.Cloud:
 
     A seed counts once: trained anew, it takes the earlier file's place.
     """
-    seeds: Dict[str, Dict[Any, Tuple[float, float]]] = {}
+    seeds: Dict[str, Dict[Any, Any]] = {}
     papers = {}
     for label, run in trainings:
         ours, paper = run.get("ours", run) or {}, run.get("paper", {})

@@ -112,7 +112,8 @@ def _measure(stage: Rows, path: Path) -> None:
     _fast_inits()
     rows: List[Row] = []
     for key, measure in stage:
-        row, began = {"key": list(key)}, time.time()
+        row: Row = {"key": list(key)}
+        began = time.time()
         if DEVICE == "cuda":
             torch.cuda.reset_peak_memory_stats()
         try:

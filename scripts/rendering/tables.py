@@ -109,7 +109,7 @@ def first_pass(found: Json) -> Iterator[Line]:
 # ---------------------------------------------------------------- trainings by compare.py
 
 
-def methods(*comparisons: Json) -> Iterator[Line]:
+def methods(*comparisons: Json) -> Iterator[Tuple[List[str], Json]]:
     """Yield the longest runs of every method, and its learning rate."""
     runs = [run for run in sum(values(list(comparisons), "runs"), []) if "failed" not in run]
     for method, title in METHODS.items():
