@@ -63,7 +63,7 @@ choose_tests() {
   local marks="not gpu and not decoders"
   [ -n "${SLOW:-}" ] || marks="$marks and not slow"
   venv_tests=(-m "$marks")
-  beside_stock=(tests/scripts tests/test_{docs,reduction,fuzzing}.py)
+  beside_stock=(tests/scripts tests/test_{docs,reduction}.py)
   # Before Python 3.11 the recipe of .venv is the stock one.
   if ! .venv/bin/python -c 'import sys; sys.exit(sys.version_info < (3, 11))'; then
     venv_tests=(--ignore=tests/scripts -m "$marks and not modern")

@@ -2,7 +2,7 @@
 
 fairseq names to hydra every group and every value. So the rest, what hydra reads from files, is the
 same for all command lines: hydra reads it once, and groups and values are put in as hydra does it.
-``test_hydra.py`` compares both, and commands that run without the plugin use hydra alone.
+Commands that run without the plugin use hydra alone.
 """
 
 import copy

@@ -23,7 +23,7 @@ from tools import LSTM, binarise, build, call_command, composed, train, write_li
 import fairseq_bnce
 
 # Of asserts in modules without tests pytest shows no values, unless it is asked to.
-pytest.register_assert_rewrite("fuzzing", "loss_cases", "two_ranks")
+pytest.register_assert_rewrite("loss_cases", "two_ranks")
 
 TYPES = 60
 # With several GPUs fairseq-train starts a process for each.

@@ -94,6 +94,7 @@ RESCORE = [
     ("given --path RNN --tune given", "given: required", ""),
     ("nbest --weights TM=1 nbest", "--weights: "),
     ("nbest --tune nbest --tune-features score,TM,MT --weights MT=1", "'MT'"),
+    ("nbest --weights TM=1,MT=1 --path none.pt --best best", "'MT'"),
     # Lists are read to their end before the model: else hours of scoring would end so.
     *(
         (f"given {flags} --path none.pt", "line 2", f"{SOME}\n{last}\n")

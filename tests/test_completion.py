@@ -3,13 +3,10 @@
 import csv
 import json
 import os
-import shutil
 from functools import partial
 
 import numpy as np
 import pytest
-from checkpoint_edits import edited
-from tools import call_command
 
 from fairseq_bnce.data.completion import Question, accuracy, read_questions, right_letters
 from fairseq_bnce.errors import InputError
@@ -49,16 +46,6 @@ def put(tmp_path):
 @pytest.fixture
 def complete(command):
     return partial(command, "complete")
-
-
-def test_a_path_with_a_colon(complete, put, language_model, tmp_path):
-    """Which also stands between several checkpoints."""
-    (tmp_path / "12:30").mkdir()
-    model, path = language_model("rnn_lm"), tmp_path / "12:30" / "model.pt"
-    shutil.copy(model.with_name("dict.txt"), path.parent)
-    edited(model, path, lambda content: content["cfg"]["task"].update(data="gone"))
-    for given in ([], ["--data", path.parent]):
-        assert call_command("complete", "--path", path, *given, put("q.csv", TABLE)) == 0
 
 
 def rows(text):

@@ -13,15 +13,14 @@ from conftest import zipf_lines
 from flashlight.lib.text.decoder import LMState
 from ngrams import write_arpa
 from pyctcdecode.language_model import LanguageModel
-from scoring_models import CAUSAL
+from scoring_models import CAUSAL, FEW_TARGETS
 from test_copies import pickled
 from tools import LSTM, build, refusing, slow
 
 from fairseq_bnce.decoding import FlashlightLM, KenlmModel, PyctcdecodeLM, SpeechbrainRescorer
 from fairseq_bnce.decoding import kenlm as kenlm_look_alike
-from fairseq_bnce.decoding.histories import Histories
 from fairseq_bnce.output_layer.layer import OutputLayer
-from fairseq_bnce.scoring import ScoringError
+from fairseq_bnce.scoring import Mixture, ScoringError
 from fairseq_bnce.scoring.host import HostScores
 
 WORDS = ["<unk>", *(f"w{number}" for number in range(60)), "unheard"]
@@ -121,6 +120,16 @@ def test_pyctcdecode_and_kenlm_score_as_the_scorer(name, made, language_model):
     np.testing.assert_allclose([model.score(line) for line in lines], want, rtol=0, atol=1e-4)
 
 
+def test_adapters_take_a_mixture(made):
+    mixture = Mixture([made(name, exact=True) for name in ("lstm_lm", FEW_TARGETS)])
+    flashlight = FlashlightLM(mixture, WORDS)
+    ctc = PyctcdecodeLM(mixture, WORDS[1:], alpha=1.0, beta=0.0, unk_score_offset=0.0)
+    assert np.isfinite(flashlight.unigram_scores()).all() and ctc.score_partial_token("w5") == 0
+    lines = sentences(12, seed=52)
+    for lm in (flashlight, ctc, KenlmModel(mixture)):
+        assert_sums(lm, lines, mixture.score(lines) / (LN_10 if isinstance(lm, KenlmModel) else 1))
+
+
 def test_speechbrain_scores_as_the_scorer(made):
     scorer = made("rnn_lm")
     lists = [["W1 W2", "W3"], ["W4 W5 W6", "W1"]]
@@ -143,24 +152,6 @@ def test_a_beam_is_read_in_one_batch(made):
     assert lm.histories.counts[2] == 1
 
 
-def test_a_small_cache_is_left_to_what_is_asked_for(made):
-    """A beam of 20 out of 100: what is read along and then forgotten would be read again."""
-
-    def contexts(read_ahead):
-        histories = Histories(made("lstm_lm"), cached=40, read_ahead=read_ahead)
-        rng, beam = random.Random(1), [(0.0, histories.start())]
-        for _ in range(10):
-            longer = []
-            for total, history in beam:
-                for word in rng.sample(range(4, 64), 5):
-                    new, log_prob = histories.extend(history, word)
-                    longer.append((total + log_prob + rng.gauss(0, 1), new))
-            beam = sorted(longer, key=lambda found: -found[0])[:20]
-        return histories.counts[1]
-
-    assert contexts(15) < 2 * contexts(0)
-
-
 def test_the_cache_is_bounded_and_nothing_is_of_the_vocabularys_size(made):
     lm = FlashlightLM(made("lstm_lm", exact=True), WORDS, cached=20, read_ahead=0)
     state = lm.start(False)
@@ -169,15 +160,6 @@ def test_the_cache_is_bounded_and_nothing_is_of_the_vocabularys_size(made):
     kept = list(lm.histories._batches)
     assert 10 < sum(len(batch.state) for batch in kept) <= 20
     assert all(batch.inputs.shape == (1, 16) for batch in kept)
-
-
-def test_a_word_after_a_state_is_scored_once(made):
-    lm = FlashlightLM(made("lstm_lm"), WORDS)
-    state = lm.start(False)
-    first, ended = lm.score(state, 3), lm.finish(state)
-    words = lm.histories.counts[0]
-    assert lm.score(state, 3) == first and lm.finish(state) == ended
-    assert lm.histories.counts[0] == words
 
 
 def test_the_look_ahead_is_the_unigram_distribution(made):

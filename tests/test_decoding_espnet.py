@@ -80,12 +80,3 @@ def test_espnet_scores_as_the_scorer(made, espnet_scorer):
     totals = [total + scores[h, END].item() for h, total in enumerate(totals)]
     lines = [" ".join(TOKENS[t] for t in y[1:]) for y in ys]
     np.testing.assert_allclose(totals, scorer.score(lines), rtol=0, atol=1e-4)
-
-
-def test_a_state_of_another_model(made, espnet_scorer):
-    scorer = made("rnn_lm")
-    ours, theirs = espnet_scorer(scorer, TOKENS), espnet_scorer(scorer, TOKENS)
-    y, picked = torch.tensor([END]), torch.tensor([3])
-    _, state = theirs.score_partial(y, picked, None, None)
-    with pytest.raises(ScoringError):
-        ours.score_partial(torch.tensor([END, 4]), picked, state, None)

@@ -83,18 +83,6 @@ def same_draws(monkeypatch):
     )
 
 
-@pytest.mark.skipif(HAS_GPU, reason="there is a GPU")
-def test_the_stand_in_does_not_meet_the_cpu():
-    with there():
-        here, elsewhere = torch.ones(3), torch.ones(3, device=DEVICE)
-        assert elsewhere.device.type == DEVICE and elsewhere.cpu().tolist() == [1, 1, 1]
-        assert (elsewhere + torch.tensor(2.0)).tolist() == [3, 3, 3]
-        assert elsewhere[torch.tensor([0, 2])].device.type == DEVICE
-        for wrong in (lambda: elsewhere + here, lambda: here[torch.zeros_like(elsewhere).long()]):
-            with pytest.raises(RuntimeError):
-                wrong()
-
-
 def test_draws():
     with there():
         noise = NoiseDistribution([5.0, 0.0, 3.0, 2.0]).to(DEVICE)

@@ -28,7 +28,6 @@ from two_ranks import on_two_ranks
 
 from fairseq_bnce import losses
 from fairseq_bnce.checkpoints import origin
-from fairseq_bnce.criterions import log_z
 from fairseq_bnce.losses.words import Words
 
 AUTO = ["--criterion", "bnce"]
@@ -98,17 +97,6 @@ def asked_for(choice):
 
 
 # Measured on the first training batch.
-
-
-SIZES = [(5, 64, 5), (20480, 64, 1024), (99, 2**30, 32)]
-
-
-@pytest.mark.parametrize("tokens, vocabulary, want", SIZES)
-def test_contexts_to_measure(tokens, vocabulary, want):
-    chosen = log_z.contexts_to_measure(tokens, vocabulary, torch.device("cpu"))
-    assert len(chosen.unique()) == len(chosen) == want
-    assert all(0 <= index < tokens for index in chosen)
-    assert want < 20 or len((chosen % 20).unique()) > 10  # at many places of lines of 20 words
 
 
 @pytest.mark.parametrize("flags", [TRANSFORMER, *modern(TIED_TRANSFORMER, LIGHTCONV)])

@@ -8,7 +8,6 @@ import random
 import signal
 import subprocess
 import sys
-import time
 from collections import Counter
 from pathlib import Path
 
@@ -206,15 +205,6 @@ def test_text_and_report(tmp_path, capsys) -> None:
     assert "4 line(s) read" in printed and "1 line(s) without a word, left out" in printed
 
 
-def test_file_names_that_are_not_utf8(tmp_path, capsys) -> None:
-    name = written(tmp_path / os.fsdecode(b"caf\xe9"), ["a b", "c d"])
-    out = tmp_path / os.fsdecode(b"out\xff")
-    assert run("--tokenized", "--text-only", "--train", name, "--out", out) == 0
-    assert capsys.readouterr().out.endswith("out\\udcff/text\n")
-    report = json.loads((out / "report.json").read_text(encoding="utf-8"))
-    assert report["settings"]["train"] == [str(name)]
-
-
 # ---------------------------------------------------------------- the earlier result
 
 
@@ -249,22 +239,6 @@ def test_a_failure_to_move_the_result_leaves_the_earlier_one(tmp_path, monkeypat
     assert {path: path.read_bytes() for path in text.iterdir()} == before
     assert sorted(os.listdir(tmp_path)) == ["a", "out"]
     assert sorted(os.listdir(tmp_path / "out")) == ["report.json", "text"]
-
-
-@pytest.mark.parametrize("exists", [False, True])
-def test_of_two_runs_at_once_one_fails(tmp_path, start_process, exists) -> None:
-    out = tmp_path / "out"
-    if exists:
-        out.mkdir()
-    flags = ["--train", "-", "--text-only", "--workers", 1, "--out", out]
-    process = start_process([*COMMAND, *flags])
-    while not list(tmp_path.glob("**/.out.*.tmp")):  # it has begun
-        time.sleep(0.01)
-    text_only(tmp_path, "--train", corpus(tmp_path / "a"))
-    before = (out / "text" / "train.txt").read_bytes()
-    _, errors = process.communicate(b"x y\n", timeout=60)
-    assert process.returncode == 2 and b"--out" in errors
-    assert (out / "text" / "train.txt").read_bytes() == before
 
 
 @pytest.mark.parametrize(

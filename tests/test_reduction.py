@@ -14,8 +14,7 @@ from tools import LSTM, TRANSFORMER, call_command, evaluate, perplexity, slow, t
 from fairseq_bnce import Scorer, checkpoints
 from fairseq_bnce.output_layer.conversion import read_as_bands
 from fairseq_bnce.output_layer.layer import OutputLayer
-from fairseq_bnce.scoring import diagnosis, reduction
-from fairseq_bnce.text.reading import sampled
+from fairseq_bnce.scoring import reduction
 
 pytestmark = pytest.mark.modern
 LINES = zipf_lines(60, seed=5)
@@ -68,36 +67,6 @@ def test_few_rows_come_close_without_all_words_rows(make, squash, share, monkeyp
     assert off.std() < share * log_z.std() and off.mean().abs() < 0.3 * log_z.std()
     assert found.weight.shape == (30, 16) and not found.weight.requires_grad
     assert largest.numbers <= 5 * len(layer)  # of 16 for all rows
-
-
-def test_the_error_is_measured_on_a_random_tenth():
-    contexts = reduction.Contexts(most=250)
-    for start in (0, 100, 200, 300):
-        numbers = torch.arange(start, start + 100.0)
-        contexts.add(numbers[:, None], numbers)
-    (features, fitted), (_, measured) = contexts.parts()
-    assert contexts.is_full
-    assert sorted([*fitted.tolist(), *measured.tolist()]) == list(range(250))
-    assert len(measured) == 25 and torch.equal(fitted, features[:, 0])
-    assert min(measured.tolist()) < 200  # not the end of the text
-
-
-@pytest.mark.parametrize(("words", "rows"), [(9, 9), (64, 16), (5000, 100), (10**6, 1000)])
-def test_rows_by_default(words, rows):
-    assert reduction.default_rows(words) == rows
-
-
-def test_each_line_is_drawn_as_often():
-    found = [sampled("abcdef", 6, seed) for seed in range(3000)]
-    for place in range(3):
-        for line in "abcdef":
-            assert sum(lines[place] == line for lines in found) == pytest.approx(500, abs=90)
-    assert all(len(set(lines)) == 3 for lines in found)
-    assert sorted(sampled("abc", 7)) == ["a", "b", "c"] and sampled([], 3) == []
-    text = [" ".join("w" * n) for n in range(40)]
-    for tokens in (1, 20, 300):
-        *kept, last = (len(line.split()) + 1 for line in sampled(text, tokens))
-        assert sum(kept) < tokens <= sum(kept) + last
 
 
 @pytest.fixture(scope="module", params=[LSTM, *slow(TRANSFORMER)], ids=["lstm", "transformer"])
@@ -224,21 +193,3 @@ def test_training_goes_on_without(calibrated, corpus, tmp_path):
         train(corpus, tmp_path / name, *flags, "--criterion", name, *more)
         state = checkpoints.read(str(tmp_path / name / "checkpoint_last.pt"))["task_state"]
         assert "reduced_partition" not in state and ("log_z" in state) == (name == "bnce")
-
-
-def test_the_shift_of_rows_is_the_mean_of_what_they_leave(monkeypatch, made):
-    generator = torch.Generator().manual_seed(1)
-    weight, features = (torch.randn(n, 4, generator=generator) for n in (9, 50))
-    rows = reduction.ReducedPartition(weight, torch.full((9,), -0.5))
-    contexts = reduction.Contexts()
-    off = torch.linspace(0, 1, 50).square()  # on the fitted contexts another mean
-    contexts.add(features, rows.log_partition(features) + off)
-    monkeypatch.setattr(reduction, "fit", lambda *_, **__: rows)
-    _, measured = diagnosis.fit_offset(made("rnn_lm"), contexts, 9)
-    assert (measured["fitted_on"], measured["measured_on"]) == (45, 5)
-    held_out, log_z = contexts.parts()[1]
-    want = log_z - rows.log_partition(held_out)
-    assert measured["mu_z"] == pytest.approx(want.mean().item(), abs=1e-5)
-    assert measured["sigma_z"] == pytest.approx(want.std(unbiased=False).item(), abs=1e-5)
-    ends = measured["lowest"], measured["highest"]
-    assert ends == pytest.approx((want.min().item(), want.max().item()), abs=1e-5)

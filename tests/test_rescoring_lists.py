@@ -227,19 +227,6 @@ def test_every_distinct_hypothesis_is_scored_once():
     assert values == [[-3.37037] * 3, [-3.37037, -1.123457], [-2.246913]]
 
 
-def test_few_lists_are_read_ahead():
-    taken = []
-
-    def source():
-        for nbest in nbests(*["a/b/c"] * 10):
-            taken.append(nbest.list_id)
-            yield nbest
-
-    found = add_features(source(), Added({"LM": FakeScorer()}), window=4)
-    assert next(found).list_id == "0" and taken == ["0", "1"]
-    assert [one.list_id for one in found] == [str(number) for number in range(1, 10)]
-
-
 # ---------------------------------------------------------------- weights
 
 

@@ -110,15 +110,6 @@ def test_the_surface_is_exact_on_every_interval(seed):
     assert checked > 5
 
 
-def test_lines_that_never_cross():
-    lists = problem(1, features=2)
-    lists.features[:, 1] = 5.0  # every slope is the same
-    corners, sums = error_surface(lists, np.array([1.0, 0]), np.array([0, 1.0]))
-    assert not len(corners)
-    np.testing.assert_array_equal(sums, [decoded(lists, [1.0, 0.0])])
-    assert best_step(lists, np.array([1.0, 0]), np.array([0, 1.0]), Hits()) == 0
-
-
 def test_intervals_too_narrow_for_rounded_numbers_are_not_taken():
     """Only between the corners 1 and 1 + 1e-12 would both lists choose their good hypothesis."""
     rows = [np.array([[0.0, 0], [-1, 1]]), np.array([[0.0, 0], [-1 - 1e-12, 1]])]
@@ -174,14 +165,6 @@ def test_a_start_of_zeros_is_not_taken_for_weights():
     found = tuning.tune(lists, np.zeros(3), Hits(), restarts=3)
     assert np.abs(found).sum() == pytest.approx(1)
     assert Hits().value(decoded(lists, found)) < 1
-
-
-def test_starts_fit_features_of_any_scale():
-    """Scaling a feature scales its weight, and changes nothing else."""
-    lists, start = problem(5, size=30), np.array([1.0, 0, 0])
-    scaled = lists._replace(features=lists.features * [1, 2.0**20, 2.0**-20])
-    one, other = (decoded(some, tuning.tune(some, start, Hits())) for some in (lists, scaled))
-    np.testing.assert_array_equal(one, other)
 
 
 # ---------------------------------------------------------------- bootstrap

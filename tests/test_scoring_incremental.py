@@ -8,12 +8,10 @@ import numpy as np
 import pytest
 import torch
 from conftest import zipf_lines
-from dispatch import Largest
 from scoring_models import BOS, CAUSAL
 from tools import modern, refusing
 
 from fairseq_bnce import losses
-from fairseq_bnce.losses import words as rows
 from fairseq_bnce.scoring import ScoringError
 from fairseq_bnce.scoring.incremental import State
 
@@ -118,39 +116,6 @@ def test_a_context_is_normalised_once_whatever_comes_next(made, monkeypatch):
     words = list(range(len(scorer.dictionary)))
     assert scorer.next_log_probs(scorer.start(2), [words, words]).shape == (2, len(words))
     assert contexts == [2]
-
-
-def test_words_of_many_contexts_take_the_memory_of_some(made, monkeypatch):
-    monkeypatch.setattr(rows, "_ROW_NUMBERS", 2000)  # of rows of one context
-    scorer = made("rnn_lm")
-    state = scorer.start(6)
-    every = [list(range(len(scorer.dictionary)))] * 6
-    with Largest() as largest:
-        scorer.next_log_probs(state, every)
-    assert largest.numbers <= len(every[0]) * state.features.size(1)
-    assert scorer.next_log_probs(state, [[]] * 6).shape == (6, 0)
-    assert scorer.next_log_probs(state.select([]), np.zeros((0, 3), dtype=int)).shape == (0, 3)
-
-
-def test_words_as_numbers_of_any_kind(made):
-    scorer = made("rnn_lm")
-    words = [5, 7]
-    want = scorer.extend(scorer.start(2), words)[1]
-    for kind in (np.uint8, np.int16, np.uint64):
-        array = np.array(words, dtype=kind)
-        assert np.array_equal(scorer.extend(scorer.start(2), array)[1], want)
-    both = scorer.next_log_probs(scorer.start(2), torch.tensor([[5], [7]]))
-    assert np.array_equal(both[:, 0], want)
-
-
-def test_no_hypotheses(made):
-    for name in ("lstm_lm", "transformer_lm", "ffnn_lm"):
-        scorer = made(name)
-        for state in (scorer.start(3).select([]), scorer.start(0)):
-            assert len(state) == 0
-            state, found = scorer.extend(state, [])
-            assert len(state) == 0 and found.shape == (0,)
-            assert len(State.concatenate([state, scorer.start(2)])) == 2
 
 
 def test_what_is_asked_wrongly(made):

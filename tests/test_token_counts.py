@@ -77,16 +77,6 @@ def test_noise_is_counted_from_the_training_subset(lines, subset, corpus, pairs)
     assert torch.equal(criterion.noise.unigram.log_q, log_q)
 
 
-def test_counts_of_the_training_subset_are_kept(data):
-    flags = [*LSTM, "--train-subset", "valid", "--init-output-bias", "none"]
-    cfg, task, _ = build(data, *flags, "--criterion", "bnce")
-    task.build_criterion(cfg.criterion)
-    task.load_dataset("train")
-    assert not list(data.glob("*.target-counts-*"))
-    task.load_dataset("valid")
-    assert len(list(data.glob("valid.target-counts-*.npy"))) == 1
-
-
 @pytest.mark.parametrize("flags", [[], ["--add-bos-token"]], ids=["plain", "bos"])
 def test_targets_of_all_files_and_folders_are_counted(flags, corpus, tmp_path):
     """Two folders, the first with train and train1; each is checked before it is read."""

@@ -3,10 +3,8 @@
 import functools
 import json
 import math
-import random
 import re
 
-import numpy as np
 import pytest
 import torch
 from criteria import FLAGS
@@ -16,7 +14,6 @@ from tools import (
     LSTM,
     PLUGIN,
     TIED_TRANSFORMER,
-    binarise,
     build,
     evaluate,
     loss_bits,
@@ -27,7 +24,6 @@ from tools import (
     slow,
     train,
     valid_stats,
-    write_lines,
 )
 
 from fairseq_bnce import Scorer
@@ -278,33 +274,6 @@ def test_bfloat16_needs_no_tpu(corpus, tmp_path):
     train(corpus, tmp_path, *flags, "--max-epoch", "1", "--memory-efficient-bf16")
     rows = parameters(tmp_path / "checkpoint_last.pt")["decoder.fc_out.weight"]
     assert torch.equal(rows, rows.bfloat16().float())
-
-
-@pytest.mark.modern
-@pytest.mark.parametrize("objective", ["binary", *slow("ranking")])
-def test_sentences_end_where_they_end(objective, tmp_path):
-    """Half of them after a word, half after eight; fairseq's batches have one length each."""
-    rng = random.Random(1)
-    sizes = [1, 8] * 300
-    lines = [" ".join(f"w{rng.randrange(20)}" for _ in range(size)) for size in sizes]
-    for split in ("train", "valid"):
-        write_lines(tmp_path / f"{split}.txt", lines)
-    data = binarise(tmp_path, tmp_path / "bin")
-    flags = [*LSTM, "--criterion", "bnce", "--objective", objective, "--sample-break-mode", "eos"]
-    flags += ["--optimizer", "adam", "--lr", "0.02", "--max-epoch", "8", "--disable-validation"]
-    train(data, tmp_path, *flags, "--batch-size", "72", "--max-tokens", "144")
-    scorer = Scorer.from_checkpoint(tmp_path / "checkpoint_last.pt", exact=True)
-    ends = [scorer.score_words([f"w{word}"])[0][-1] for word in range(20)]
-    assert np.exp(ends).mean() == pytest.approx(0.5, abs=0.07)  # softmax has 0.56
-
-
-@pytest.mark.parametrize("flags", [["bnce"], ["self_norm_softmax", "--score-squashing"]])
-def test_initial_bias_makes_the_model_the_unigram_model(flags, corpus):
-    cfg, task, model = build(corpus, *LSTM, "--criterion", *flags, "--log-z", "2")
-    q = task.build_criterion(cfg.criterion).noise.unigram
-    bias = model.decoder.fc_out.bias
-    scores = 10 * torch.tanh(bias / 5) if flags[1:] else bias
-    torch.testing.assert_close(scores, q.log_q + 2, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("flags", [["medium"], []])

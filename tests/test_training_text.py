@@ -282,13 +282,3 @@ def test_mostly_unknown_words_are_told_of(command, flags, model, score, tmp_path
     if command != "complete":  # whose other choices are unknown
         _, errors = score(command, model, CUT, tmp_path, *flags)
         assert "vocabulary" not in errors
-
-
-def test_the_first_thousand_words_are_enough(model, score, tmp_path, monkeypatch):
-    """It is said while the text is read, which may have no end, and once."""
-    lines = "\n".join(["x y z"] * 400 + ["w1 w2 w3"] * 4000)
-    monkeypatch.setitem(VALUES, "score", str)
-    _, errors = score("score", model, lines, tmp_path, "--batch-tokens", "64")
-    assert errors.count("out of the vocabulary") == 1
-    first = int(errors.split("of ")[1].split(" words")[0].replace(",", ""))
-    assert 1000 <= first < 2000
