@@ -43,7 +43,6 @@ ROWS = {
     "log_partition": Row("log_partition", PARAMETERS, takes_log_z=False, reduces=False),
     "target_scores": Row("target_scores", _SCORES, takes_log_z=False, reduces=False),
 }
-BINARY_NCE = ("bnce", "bnce_noise", "shared_nce", "nce")
 SAMPLED_BCE = ("bce_is", "bce_cps", "bce_complementary", "bce_snis")
 SHARED = ("bnce", "bnce_noise", "shared_nce", "ranking", "ranking_noise") + SAMPLED_BCE
 TARGETED = tuple(name for name, row in ROWS.items() if "target" in row.tensors)

@@ -236,19 +236,12 @@ def test_what_code_for_kenlm_does(language_model):
     model = kenlm_look_alike.Model(path)
     assert model.path.decode() == path and repr(model) == "<Model from checkpoint_last.pt>"
     assert b"w2" in model and "<unk>" not in model
-    whole = model.score(b"w1 w2")
+    assert model.score(b"w1 w2") == pytest.approx(model.score("w1 w2 </s>", eos=False), abs=1e-6)
     config = kenlm_look_alike.Config()
     config.load_method = kenlm_look_alike.LoadMethod.LAZY
     config.arpa_complain = kenlm_look_alike.ARPALoadComplain.NONE
     unlikely = KenlmModel(path, config, unk_score_offset=-1000.0)
     assert unlikely.perplexity("unheard") == math.inf
-    assert model.score("w1 w2 </s>", eos=False) == pytest.approx(whole, abs=1e-6)
-    assert model.score("w1 w2", bos=False) == whole
-    begin, null, after = (kenlm_look_alike.State() for _ in range(3))
-    model.BeginSentenceWrite(begin)
-    model.NullContextWrite(null)
-    model.BaseScore(begin, "w1", after)
-    assert begin == null != after
 
 
 def test_threads_share_an_adapter(made):
@@ -376,17 +369,10 @@ def test_adapters_are_copied(copied, made, language_model, espnet_scorer):
         lines = ["w1 unheard", "w3", ""]
         assert_sums(copied(lm), lines, Search(lines, 5).sums(*steps(lm)))
     assert (copied(kenlm).histories.cached, copied(kenlm).histories.read_ahead) == (3, 2)
-    state, want = ctc.score(ctc.get_start_state(), "w1")[1], None
-    for each in (ctc, copied(ctc)):
-        for history in (state, copied(state), each.score(each.get_start_state(), "w1")[1]):
-            score = each.score(history, "w2")[0]
-            assert score == pytest.approx(want or score, abs=1e-5)
-            want = want or score
     begun, after = kenlm_look_alike.State(), kenlm_look_alike.State()
     kenlm.BeginSentenceWrite(begun)
     want = kenlm.BaseScore(begun, "w1", after)
-    assert kenlm.BaseScore(copied(begun), "w1", copied(after)) == want
-    assert copied(after) == after and hash(copied(after)) == hash(after)
+    assert copied(kenlm).BaseScore(copied(begun), "w1", copied(after)) == want
     rescorer, lists = SpeechbrainRescorer(scorer, str.lower), [["W1 w2"], ["w3"]]
     assert copied(rescorer).rescore_hyps(lists).tolist() == rescorer.rescore_hyps(lists).tolist()
     lm = espnet_scorer(scorer, [*WORDS, "<sos/eos>"])

@@ -96,13 +96,6 @@ def test_the_best_checkpoint_has_the_least_of_a_number_that_is_logged(metric, ra
     assert problems(corpus, *BNCE, **part) == ([] if fits else ["--best-checkpoint-metric"])
 
 
-@pytest.mark.parametrize("metric, fits", [("bleu", 1), ("nll_loss", 1), ("mu_z", 0)])
-def test_other_tasks_log_numbers_of_their_own(metric, fits, pairs):
-    part = {"criterion": {"--best-checkpoint-metric": metric}}
-    found = problems(pairs, *SEQ2SEQ, "--criterion", "bnce", **part)
-    assert found == ([] if fits else ["--best-checkpoint-metric"])
-
-
 def test_one_message_has_every_flag(corpus, tmp_path):
     flags = [*BNCE, "--row-sparse", "--optimizer", "adam", "--bf16", "--noise-samples", "-1"]
     flags += ["--best-checkpoint-metric", "sigma_z", "--valid-partition-rate", "0"]

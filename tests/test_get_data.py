@@ -23,8 +23,6 @@ from fairseq_bnce.data.corpora import CORPORA, Corpus
 from fairseq_bnce.errors import InputError
 from fairseq_bnce.text.tokens import penn_words
 
-ROOT = Path(__file__).resolve().parents[1]
-
 CONTENT = bytes(range(256)) * 40
 MD5 = "md5:" + hashlib.md5(CONTENT).hexdigest()
 

@@ -57,13 +57,6 @@ def test_no_prefix_is_read_twice(language_model):
     assert sum(read) == len({some[:n] for some in ids for n in range(1, len(some) + 1)})
 
 
-def test_it_is_done_where_it_pays():
-    assert prefixes.share_prefixes(["a b c d", "a b c e", "a b c f"])
-    assert not prefixes.share_prefixes(["a b c d", "b b c d", "c b c d"])
-    assert not prefixes.share_prefixes([])
-    assert prefixes.share_prefixes(similar())
-
-
 @pytest.mark.parametrize(
     ("name", "texts"),
     [
