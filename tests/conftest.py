@@ -10,9 +10,9 @@ import signal
 import subprocess
 import sys
 import threading
+import types
 
 import composing
-import espnet_interface
 import forks
 import pytest
 import torch
@@ -138,7 +138,8 @@ def espnet_scorer(monkeypatch):
     """The adapter for ESPnet, over what stands in for the library."""
     from fairseq_bnce import decoding
 
-    monkeypatch.setitem(sys.modules, "espnet.nets.scorer_interface", espnet_interface)
+    library = types.SimpleNamespace(BatchPartialScorerInterface=object)
+    monkeypatch.setitem(sys.modules, "espnet.nets.scorer_interface", library)
     monkeypatch.delitem(sys.modules, "fairseq_bnce.decoding.espnet", raising=False)
     yield decoding.EspnetScorer
     sys.modules.pop("fairseq_bnce.decoding.espnet")

@@ -1,7 +1,6 @@
 """A partial scorer for ESPnet, by the calls of its beam searches.
 
-ESPnet itself is not there: ``espnet_interface`` states what of it matters here, and
-test_decoding_libraries.py compares that with the library and runs its searches.
+ESPnet itself is not there: test_decoding_libraries.py runs its searches.
 """
 
 import math

@@ -4,7 +4,6 @@ pip install espnet speechbrain && pytest -m decoders
 """
 
 import importlib
-import inspect
 import sys
 from unittest.mock import MagicMock
 
@@ -24,27 +23,6 @@ def espnet_scorer(monkeypatch):
     """The adapter over the library."""
     monkeypatch.delitem(sys.modules, "fairseq_bnce.decoding.espnet", raising=False)
     return decoding.EspnetScorer
-
-
-def _methods(cls):
-    """Of the class itself: names, and names of parameters."""
-    own = {name: f for name, f in vars(cls).items() if inspect.isfunction(f)}
-    return {name: list(inspect.signature(function).parameters) for name, function in own.items()}
-
-
-def test_the_stand_in_states_what_espnet_has():
-    import espnet_interface
-
-    theirs = importlib.import_module("espnet.nets.scorer_interface")
-    classes = {n: c for n, c in vars(espnet_interface).items() if n.endswith("Interface")}
-    for name, cls in classes.items():
-        their_class = getattr(theirs, name)
-        assert _methods(cls) == _methods(their_class)
-        assert [base.__name__ for base in cls.__mro__] == [c.__name__ for c in their_class.__mro__]
-    assert len(classes) == 4
-    plain = theirs.BatchPartialScorerInterface()
-    assert plain.init_state(None) is plain.batch_init_state(None) is None
-    assert plain.final_score(None) == 0.0
 
 
 @pytest.mark.parametrize("search", ["beam_search.BeamSearch", "batch_beam_search.BatchBeamSearch"])

@@ -1,6 +1,5 @@
 """fairseq-bnce diagnose: what it measures, prints, draws and writes."""
 
-import itertools
 import json
 import shutil
 import sys
@@ -134,14 +133,6 @@ def test_the_farthest_contexts_are_those_of_all(document, language_model):
     expected = sorted(np.abs(deviations - deviations.mean()), reverse=True)[:200]
     got = [abs(context.deviation - deviations.mean()) for context in found.farthest()]
     np.testing.assert_allclose(got, expected, atol=1e-6)
-    lines = [f"{line} </s>".split() for line in LINES]
-    lines = [list(itertools.chain(*lines))] if document else lines
-    known = {
-        (" ".join(line[max(0, place - 12) : place]), word)
-        for line in lines
-        for place, word in enumerate(line)
-    }
-    assert {(context.before, context.word) for context in found.farthest()} <= known
     assert any(len(context.before.split()) == 12 for context in found.farthest())
 
 

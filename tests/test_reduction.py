@@ -14,7 +14,7 @@ from tools import LSTM, TRANSFORMER, call_command, evaluate, perplexity, slow, t
 from fairseq_bnce import Scorer, checkpoints
 from fairseq_bnce.output_layer.conversion import read_as_bands
 from fairseq_bnce.output_layer.layer import OutputLayer
-from fairseq_bnce.scoring import reduction
+from fairseq_bnce.scoring import diagnosis, reduction
 
 pytestmark = pytest.mark.modern
 LINES = zipf_lines(60, seed=5)
@@ -67,6 +67,21 @@ def test_few_rows_come_close_without_all_words_rows(make, squash, share, monkeyp
     assert off.std() < share * log_z.std() and off.mean().abs() < 0.3 * log_z.std()
     assert found.weight.shape == (30, 16) and not found.weight.requires_grad
     assert largest.numbers <= 5 * len(layer)  # of 16 for all rows
+
+
+def test_the_error_is_measured_on_a_random_tenth_that_is_not_fitted_to(monkeypatch, made):
+    fitted, contexts = [], reduction.Contexts(most=250)
+    for start in (0, 100, 200):
+        numbers = torch.arange(start, start + 100.0)
+        contexts.add(numbers[:, None], numbers)
+    rows = reduction.ReducedPartition(torch.zeros(1, 1), torch.zeros(1))  # always predicts 0
+    fit = lambda _, log_z, *__, **___: fitted.extend(log_z.tolist()) or rows  # noqa: E731
+    monkeypatch.setattr(reduction, "fit", fit)
+    _, measured = diagnosis.fit_offset(made("rnn_lm"), contexts, 1)
+    others = sorted(set(range(250)) - set(fitted))
+    assert len(others) == 25 and others[0] < 200  # not the end of the text
+    ends = measured["lowest"], measured["highest"], measured["mu_z"]
+    assert ends == pytest.approx((others[0], others[-1], np.mean(others)))
 
 
 @pytest.fixture(scope="module", params=[LSTM, *slow(TRANSFORMER)], ids=["lstm", "transformer"])

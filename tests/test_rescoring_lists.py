@@ -1,6 +1,4 @@
-"""fairseq_bnce.rescoring: lists in and out, byte for byte, and the features added to them."""
-
-from collections import Counter, namedtuple
+"""fairseq_bnce.rescoring: lists in and out, byte for byte, and weights."""
 
 import numpy as np
 import pytest
@@ -9,27 +7,9 @@ from tools import write_lines
 from fairseq_bnce.errors import InputError
 from fairseq_bnce.rescoring import lists, weights
 from fairseq_bnce.rescoring.formats import FORMATS, moses
-from fairseq_bnce.rescoring.language_model import Added, add_features
 from fairseq_bnce.text import reading
 
 pytestmark = pytest.mark.modern
-
-Score = namedtuple("Score", "words total oov")
-
-
-class FakeScorer:
-    """-1.1234567 nats a word, also for </s>; remembers what it scored."""
-
-    exact = False
-
-    def __init__(self):
-        self.scored = []
-
-    def score_stream(self, sentences, tokenized):
-        for sentence in sentences:
-            self.scored.append(sentence)
-            words = [*sentence.split(), "</s>"]
-            yield Score(words, -1.1234567 * len(words), 0)
 
 
 def parse(text):
@@ -206,25 +186,6 @@ def test_references(tmp_path, name, a, b, want):
     else:
         with pytest.raises(InputError):
             FORMATS[name].references(names)
-
-
-# ---------------------------------------------------------------- features
-
-
-def nbests(*texts):
-    """Lists 0, 1, ... of the hypotheses that are separated by slashes."""
-    for number, text in enumerate(texts):
-        words = [parse(f"{number} ||| {words} ||| x= 1 ||| 1") for words in text.split("/")]
-        yield lists.NBest(str(number), words)
-
-
-def test_every_distinct_hypothesis_is_scored_once():
-    scorer = FakeScorer()
-    added = Added({"LM": scorer}, make_words=str.lower)
-    found = list(add_features(nbests("A b/a oov/a B", "a  b/", "\udcff"), added))
-    assert Counter(scorer.scored) == Counter(["a b", "a oov", "", "\ufffd"])
-    values = [[one.added["LM"] for one in nbest.hypotheses] for nbest in found]
-    assert values == [[-3.37037] * 3, [-3.37037, -1.123457], [-2.246913]]
 
 
 # ---------------------------------------------------------------- weights
