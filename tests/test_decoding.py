@@ -372,7 +372,7 @@ def test_adapters_are_copied(copied, made, language_model, espnet_scorer):
     begun, after = kenlm_look_alike.State(), kenlm_look_alike.State()
     kenlm.BeginSentenceWrite(begun)
     want = kenlm.BaseScore(begun, "w1", after)
-    assert copied(kenlm).BaseScore(copied(begun), "w1", copied(after)) == want
+    assert kenlm.BaseScore(copied(begun), "w1", copied(after)) == want
     rescorer, lists = SpeechbrainRescorer(scorer, str.lower), [["W1 w2"], ["w3"]]
     assert copied(rescorer).rescore_hyps(lists).tolist() == rescorer.rescore_hyps(lists).tolist()
     lm = espnet_scorer(scorer, [*WORDS, "<sos/eos>"])
