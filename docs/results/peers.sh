@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The trainings of peers.md: hours on one core. ptb/text and mscc/text are made by ptb.sh and
-# adaptive-softmax.sh, FASTER is faster-rnnlm's rnnlm, KENLM the folder of KenLM's programs.
+# adaptive-softmax.sh, KENLM is the folder of KenLM's programs.
 set -eu
 
 # Words of fewer than 10 occurrences in the novels are <unk> for every model.
@@ -48,9 +48,9 @@ method=(--criteria bpe16000=self_norm_softmax --flags-for bpe16000 "--self-norm-
 train novels-bpe16000 novels-pieces16 690 60
 
 # The peers
-scripts/bench.py peers ptb --out peers-ptb --kenlm KENLM --faster-rnnlm FASTER --seconds 900 --pieces ptb-bpe4000
+scripts/bench.py peers ptb --out peers-ptb --kenlm KENLM --pieces ptb-bpe4000
 scripts/bench.py peers novels --out peers-novels --kenlm KENLM --pieces novels-bpe4000 novels-bpe16000
-scripts/bench.py peers novels --out peers-hs --faster-rnnlm FASTER --settings "hierarchical softmax" --seconds 1000
+# faster-rnnlm: bench.py of commit d491c41, with --faster-rnnlm.
 
 # The best road, alone and mixed with KenLM. novels/bin and every-word/bin are made by adaptive-softmax.sh.
 seeds=1

@@ -100,8 +100,7 @@ twenty=(--learning-rates 0.07 -- --optimizer adagrad --lr-scheduler fixed --forc
 scripts/compare.py "${only[@]}" --out twenty-bnce --criteria bnce --flags-for bnce "--row-sparse --optimizer sparse_adagrad" "${twenty[@]}"
 scripts/compare.py "${only[@]}" --out twenty-softmax --criteria unigram=self_norm_softmax --flags-for unigram "--self-norm-alpha 0" "${twenty[@]}"
 
-# Batches of sentences.
-scripts/bench.py shares ptb/bin --out shares --updates 1162 --seeds 1 2 3
+# Batches of sentences: bench.py shares of commit d491c41.
 
 # A rate of rows and one of layers, one epoch that falls to 0.
 rates() {  # RECIPE OUT, and pairs RATExSCALE

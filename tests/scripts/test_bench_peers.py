@@ -9,30 +9,10 @@ import numpy as np
 from experiments.benches import peers
 from pytest import approx
 
-EPOCHS = """\
-valid:  8.0  elapsed: 40.0s+20.0s
-valid:  7.0  elapsed: 1.0m+20.0s
-valid:  9.0  elapsed: 50.0s+20.0s\tAwful: Nnet rejected
-"""
-
 
 def program(path, text):
     path.write_text(f"#!/bin/sh\n{text}\n", "utf-8")
     path.chmod(0o755)
-
-
-def test_a_rejected_epoch_leaves_the_perplexity_of_the_model_before(tmp_path):
-    for split in peers.SPLITS:
-        (tmp_path / f"{split}.txt").write_text("a <unk> b\n", "utf-8")
-    (tmp_path / "epochs").write_text(EPOCHS, "utf-8")
-    program(tmp_path / "rnnlm", f"cat '{tmp_path}/epochs'")
-    out = tmp_path / "out"
-    flags = ["--out", out, "--faster-rnnlm", tmp_path / "rnnlm", "--settings", "NCE"]
-    assert bench.main(["peers", str(tmp_path), *map(str, flags)]) == 0
-    found = json.loads((out / "peers.json").read_text("utf-8"))
-    curve = found["systems"]["faster-rnnlm, NCE"]["curve"]
-    assert [point["seconds"] for point in curve] == [40, 100, 150]
-    assert [point["ppl"] for point in curve] == [256, 128, 128]
 
 
 def test_a_network_is_mixed_with_kenlm_word_by_word(language_model, made, corpus, tmp_path):

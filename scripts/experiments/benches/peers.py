@@ -1,8 +1,6 @@
-"""KenLM and faster-rnnlm on a text, and networks of compare.py mixed with KenLM."""
+"""KenLM on a text, and networks of compare.py mixed with KenLM."""
 
-import contextlib
 import json
-import math
 import re
 from pathlib import Path
 from typing import Any, Dict, List
@@ -12,8 +10,6 @@ from ..workshop import Workshop, lines_of, write
 
 SPLITS = ("train", "valid", "test")
 _COMMANDS = report.load("recipes")["peers"]
-_EPOCH = re.compile(r"valid:\s+([\d.]+)\s+elapsed: ([\d.]+)([smh])\+")
-_UNITS = {"s": 1, "m": 60, "h": 3600}
 
 
 def measure(options: Any) -> Dict[str, Any]:
@@ -30,8 +26,6 @@ def measure(options: Any) -> Dict[str, Any]:
     if options.kenlm:
         found["systems"]["KenLM"] = _kenlm(shop, texts)
         found["mixtures"] = _mixtures(shop, texts)
-    for name in options.settings if options.faster_rnnlm else []:
-        found["systems"][f"faster-rnnlm, {name}"] = _faster_rnnlm(options, name, texts)
     return found
 
 
@@ -86,37 +80,6 @@ def _mixtures(shop: Workshop, texts: Dict[str, Path]) -> List[Dict[str, Any]]:
     return found
 
 
-def _faster_rnnlm(options: Any, name: str, texts: Dict[str, Path]) -> Dict[str, Any]:
-    """Train a network, and score the test text with it."""
-    log, model = (options.out / f"{name.replace(' ', '-')}.{end}" for end in ("log", "model"))
-    program = [options.faster_rnnlm, "-rnnlm", model, "-threads", 1]
-    shape = _COMMANDS["faster-rnnlm"][name].split()
-    flags = ["-train", texts["train"], "-valid", texts["valid"], *shape]
-    if not log.exists():
-        command.say(name)
-        with contextlib.suppress(processes.CommandFailed):  # the time is over
-            processes.run(["timeout", options.seconds, *program, *flags], log, options.threads)
-    scores = [*program, "-test", texts["test"]]
-    scored = processes.run(scores, log, options.threads, log.with_suffix(".scores"))
-    return {
-        "curve": _curve(log),
-        "peak_bytes": scored.peak_bytes,
-        "disk_bytes": sum(path.stat().st_size for path in model.parent.glob(f"{model.name}*")),
-        "words_per_processor_second": _count(texts["test"]) / scored.cpu_seconds,
-    }
-
-
 def _count(path: Path) -> int:
     """Return the number of words of a text, with </s>."""
     return sum(len(line.split()) + 1 for line in lines_of(path))
-
-
-def _curve(log: Path) -> List[Dict[str, float]]:
-    """Return seconds of training so far and validation perplexity after each epoch."""
-    text = log.read_text(encoding="utf-8", errors="replace")
-    total, least, found = 0.0, math.inf, []
-    for bits, seconds, unit in _EPOCH.findall(text):
-        total += float(seconds) * _UNITS[unit]
-        least = min(least, 2 ** float(bits))  # a worse model is rejected
-        found.append({"seconds": total, "ppl": least})
-    return found
