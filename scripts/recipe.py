@@ -23,7 +23,6 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Sequence
 import environment  # noqa: F401
 import yaml  # a dependency of omegaconf, which fairseq needs
 from experiments import command, comparison, recipes, report, run, training
-from experiments.command import UsageError
 from experiments.recipes import Recipe, Variant, words
 from rendering.cells import Columns, measured, values
 
@@ -60,28 +59,25 @@ class Table(NamedTuple):
 def main(arguments: Sequence[str]) -> int:
     """Return the exit status: 1 if a run failed."""
     own, flags = training.split(arguments)
-    parser = command.parser(__doc__, has_device=True, required=False)
-    add = parser.add_argument
-    add("table", nargs="?", help="one of those that --list names")
-    add("--list", action="store_true", help="list the tables, their corpora and rows")
-    add("--data", type=Path, help="binarised folder with train, valid and test")
-    add("--rows", nargs="+", metavar="LABEL", help="rows to train (default: all)")
-    training.add_questions(parser)
-    add("--seed", type=int, default=1)
-    options, known = parser.parse_args(own), all_tables()
-    if options.list:
+    known = all_tables()
+    if own == ["--list"]:
         for name, table in known.items():
             print(f"{name}: {table.title}\n  data: fairseq-bnce get-data {table.corpus}")
             print("  rows:", *(row.variant.label for row in table.rows))
         return 0
-    name = options.table
-    if name not in known or None in (options.data, options.out):
-        raise UsageError(f"required --data, --out and one of {', '.join(known)}, got {name!r}")
-    table = known[name]
+    parser = command.parser(__doc__, has_device=True)
+    add = parser.add_argument
+    add("table", choices=known, metavar="TABLE", help="one of those that --list names")
+    add("--data", type=Path, required=True, help="binarised folder with train, valid and test")
+    add("--rows", nargs="+", metavar="LABEL", help="rows to train (default: all)")
+    training.add_questions(parser)
+    add("--seed", type=int, default=1)
+    options = parser.parse_args(own)
+    name, table = options.table, known[options.table]
     variants = {row.variant.label: row.variant for row in table.rows}
     chosen = options.rows or list(variants)
     if not set(chosen) <= set(variants):
-        raise UsageError(f"--rows: required some of {', '.join(variants)}, got {' '.join(chosen)}")
+        parser.error(f"--rows: required some of {', '.join(variants)}, got {' '.join(chosen)}")
     parts = {"only_train": False, "profile_batches": 0}
     settings = training.settings(options, recipe=table.regime, training=flags, **parts)
     runs = [training.Training(settings, variants[label], options.seed) for label in chosen]

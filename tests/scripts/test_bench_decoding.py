@@ -62,14 +62,9 @@ def measured(language_model, corpus, tmp_path):
 
 
 def test_ours_decodes_as_fairseqs_way_does(measured):
-    exact, prefix = measured("ours exact"), measured("prefix")
-    assert exact["texts"] == prefix["texts"] and all(exact["texts"])
-    assert all(run["utterances"] == 3 for run in (exact, prefix))
-
-
-def test_kenlm_decodes(measured):
-    found = measured("kenlm")
-    assert found["utterances"] == 3 and all(found["texts"])
+    exact, prefix, kenlm = map(measured, ("ours exact", "prefix", "kenlm"))
+    assert exact["texts"] == prefix["texts"] and all(exact["texts"]) and all(kenlm["texts"])
+    assert all(run["utterances"] == 3 for run in (exact, prefix, kenlm))
 
 
 @pytest.mark.slow

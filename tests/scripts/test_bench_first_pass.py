@@ -78,16 +78,9 @@ def test_the_language_model_decides_what_sound_leaves_open(make, files):
     assert [search.decode(emissions())] == best(Scorer.from_checkpoint(files[0]))
 
 
+@pytest.mark.parametrize("make", [searches.flashlight, searches.pyctcdecode])
 @pytest.mark.parametrize(
-    "make, model",
-    [
-        (searches.flashlight, "none"),
-        (searches.flashlight, "kenlm"),
-        (searches.pyctcdecode, "none"),
-        pytest.param(searches.pyctcdecode, "kenlm", marks=pytest.mark.decoders),
-        pytest.param(searches.pyctcdecode, "mixed", marks=pytest.mark.decoders),
-        pytest.param(searches.flashlight, "mixed", marks=pytest.mark.decoders),
-    ],
+    "model", ["none", *(pytest.param(m, marks=pytest.mark.decoders) for m in ("kenlm", "mixed"))]
 )
 def test_what_was_said_clearly_is_found(make, model, files):
     search = make(model, *files)
@@ -127,9 +120,8 @@ def test_the_example_without_a_language_model(example, tmp_path):
     assert set(found["systems"]) == {"greedy"} and found["differences"] == {}
     assert found["sentences"] == 6 and found["acoustics"]["updates"] == 2
     said = (tmp_path / "said").read_text("utf-8").splitlines()
-    text = tmp_path / "run" / "text"
-    evaluated = [f"{half}.spoken" for half in ("tune", "test")]
-    spoken = [line for name in evaluated for line in (text / name).read_text("utf-8").splitlines()]
+    halves = (tmp_path / f"run/text/{half}.spoken" for half in ("tune", "test"))
+    spoken = [line for half in halves for line in half.read_text("utf-8").splitlines()]
     assert said[-12:] == spoken and not set(said[:-12]) & set(spoken)
 
 

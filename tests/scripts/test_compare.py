@@ -99,12 +99,6 @@ def test_the_adaptive_softmax_is_cut_by_the_size_of_the_vocabulary():
     assert recipes.criterion_flags("bnce", 60) == []
 
 
-def test_every_seed_starts_with_another_criterion():
-    a, b, c = recipes.variants(["a", "b", "c"], [])
-    expected = [(a, 5), (b, 5), (c, 5), (b, 6), (c, 6), (a, 6)]
-    assert recipes.order([a, b, c], [5, 6]) == expected
-
-
 def test_a_process_is_measured(tmp_path):
     """By a small parent, as compare.py is: Linux counts memory that a child shares with it."""
     program = "import os; x = b'x' * 2**27; print(os.environ['OMP_NUM_THREADS'])"

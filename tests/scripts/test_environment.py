@@ -5,7 +5,6 @@ import logging
 import os
 import re
 import shutil
-import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -13,8 +12,6 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-BY_ITSELF = ("embedded_corpus.py", "environment.py")
-NEED_FAIRSEQ = sorted({p.name for p in (ROOT / "scripts").glob("*.py")}.difference(BY_ITSELF))
 
 
 @pytest.fixture(scope="module")
@@ -55,15 +52,6 @@ def test_the_checkouts_environment_is_entered(checkout, folder: str) -> None:
     for name in ("recipe.py", "fairseq-bnce"):
         script = checkout / "scripts" / name
         assert run_bare(script, "--some", "flag").stdout == f"entered {script} --some flag\n"
-
-
-def test_scripts_can_be_started_as_they_are() -> None:
-    for name in (*NEED_FAIRSEQ, "embedded_corpus.py", "fairseq-bnce"):
-        path = ROOT / "scripts" / name
-        assert path.stat().st_mode & stat.S_IXUSR
-        text = path.read_text()
-        assert text.startswith("#!/usr/bin/env python3\n")
-        assert "environment" in text or name == "embedded_corpus.py", name
 
 
 @pytest.mark.parametrize(
