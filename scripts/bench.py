@@ -49,8 +49,7 @@ def _parser(benches: Dict[str, Any]) -> argparse.ArgumentParser:
         own = names.add_parser(
             name, help=text.split(": ")[0], description=text, formatter_class=command.HelpFormatter
         )
-        out = {"default": Path(about["out"])} if "out" in about else {}
-        command.add_common(own, about.get("device", False), **out)
+        command.add_common(own, about.get("device", False), about.get("out"))
         for kind in (int, float, Path):  # benches.yaml calls them int, float and path
             own.register("type", kind.__name__.lower(), kind)
         for flag, given in about.get("flags", {}).items():

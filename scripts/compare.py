@@ -44,7 +44,7 @@ CRITERIA = ["cross_entropy", "shared_nce", "bnce", "nce_regularized"]
 def main(arguments: Sequence[str]) -> int:
     """Return the exit status: 1 if a run failed."""
     own, flags = training.split(arguments)
-    parser = command.parser(__doc__, has_device=True)
+    parser = command.parser(__doc__)
     add = parser.add_argument
     add("data", type=Path, help="binarised folder with train, valid and test")
     add("--recipe", choices=sorted(recipes.RECIPES), default="lstm200")

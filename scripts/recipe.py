@@ -65,7 +65,7 @@ def main(arguments: Sequence[str]) -> int:
             print(f"{name}: {table.title}\n  data: fairseq-bnce get-data {table.corpus}")
             print("  rows:", *(row.variant.label for row in table.rows))
         return 0
-    parser = command.parser(__doc__, has_device=True)
+    parser = command.parser(__doc__)
     add = parser.add_argument
     add("table", choices=known, metavar="TABLE", help="one of those that --list names")
     add("--data", type=Path, required=True, help="binarised folder with train, valid and test")

@@ -52,11 +52,10 @@ def main() -> None:
     text, path = (str(Path(name).resolve()) for name in (options.text, options.path))
     ray.data.DataContext.get_current().execution_options.preserve_order = True
     is_parquet = Path(text).is_dir() or text.endswith(".parquet")
+    read = ray.data.read_parquet if is_parquet else ray.data.read_text
+    more = {} if is_parquet else {"drop_empty_lines": False}
     # A worker takes 0.9 of a CPU, so that reading and writing find room beside all workers.
-    if is_parquet:
-        lines = ray.data.read_parquet(text, num_cpus=0.1)
-    else:
-        lines = ray.data.read_text(text, drop_empty_lines=False, num_cpus=0.1)
+    lines = read(text, num_cpus=0.1, **more)
     scored = lines.map_batches(
         Score,
         fn_constructor_args=(path, options.exact),

@@ -4,7 +4,7 @@ import argparse
 import signal
 import sys
 from pathlib import Path
-from typing import Any, Callable, Sequence
+from typing import Callable, Optional, Sequence
 
 from .processes import CommandFailed
 
@@ -24,22 +24,25 @@ class HelpFormatter(argparse.ArgumentDefaultsHelpFormatter, argparse.RawDescript
         )
 
 
-def parser(description: str, has_device: bool = False, **out: Any) -> argparse.ArgumentParser:
-    """Return a parser with the flags of every experiment: see add_common."""
+def parser(description: str) -> argparse.ArgumentParser:
+    """Return a parser with the flags of every experiment, ``--device`` too: see add_common."""
     made = argparse.ArgumentParser(description=description, formatter_class=HelpFormatter)
-    add_common(made, has_device, **out)
+    add_common(made, has_device=True)
     return made
 
 
-def add_common(parser: argparse.ArgumentParser, has_device: bool, **out: Any) -> None:
+def add_common(
+    parser: argparse.ArgumentParser, has_device: bool, out: Optional[Path] = None
+) -> None:
     """Add the flags of every experiment.
 
     Args:
         has_device: whether there is ``--device``, which run.prepare reads.
-        out: argparse's arguments for ``--out``, which is required by default.
+        out: the default of ``--out``; without one it is required.
     """
     add = parser.add_argument
-    add("--out", type=Path, help="folder for results and logs", **(out or {"required": True}))
+    about = "folder for results and logs"
+    add("--out", type=Path, default=out, required=out is None, help=about)
     add("--threads", type=int, default=1, help="OMP_NUM_THREADS")
     if has_device:
         add("--device", choices=("cpu", "cuda"), help="None: cuda where there is a GPU")

@@ -102,9 +102,9 @@ def _styles(labels: Sequence[str]) -> Dict[str, Dict[str, str]]:
     for label in labels:
         place = method(label)
         alike = sum(method(other) == place for other in found)
-        is_known = place < len(METHODS)
-        turn = alike % 3 if is_known else 0
-        colour = METHODS[place][0] if is_known else f"C{alike % 10}"
+        colour, turn = f"C{alike % 10}", 0
+        if place < len(METHODS):
+            colour, turn = METHODS[place][0], alike % 3
         found[label] = {"color": colour, "linestyle": ("-", "--", ":")[turn], "marker": ".x^"[turn]}
     return found
 

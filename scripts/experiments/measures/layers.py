@@ -78,8 +78,9 @@ def make_head(name: str, problem: Problem) -> Callable[[], Optional[Tensor]]:
     return head
 
 
-def _exact(problem: Problem, loss: Callable[..., Tensor]) -> Loss:
+def _exact(problem: Problem, make: Callable[[], Any]) -> Loss:
     """Return a loss over all V words, with V x D gradients."""
+    loss = make()
     return lambda: loss(problem.features, problem.weight, problem.target)
 
 
@@ -87,21 +88,16 @@ def _cross_entropy(features: Tensor, weight: Tensor, target: Tensor) -> Tensor:
     return F.cross_entropy(F.linear(features, weight), target)
 
 
-def _compiled(problem: Problem) -> Loss:
-    # One compilation a shape: with sizes left open it is slower.
-    return _exact(problem, torch.compile(_cross_entropy, dynamic=False))
-
-
-def _cut_cross_entropy(problem: Problem) -> Loss:
+def _cut_cross_entropy() -> Any:
     from cut_cross_entropy import linear_cross_entropy
 
-    return _exact(problem, linear_cross_entropy)
+    return linear_cross_entropy
 
 
-def _liger(problem: Problem) -> Loss:
-    from liger_kernel.transformers.functional import liger_fused_linear_cross_entropy as liger
+def _liger() -> Any:
+    from liger_kernel.transformers import functional
 
-    return _exact(problem, liger)
+    return functional.liger_fused_linear_cross_entropy
 
 
 def _dense(problem: Problem) -> Loss:
@@ -156,8 +152,9 @@ HEADS: Dict[str, Callable[[Problem], Callable[[], Any]]] = {
     "bnce_sparse": _sparse,
     "bnce": _dense,
     "shared_nce_sparse": partial(_sparse, draws=DRAWS),
-    "cross_entropy": partial(_exact, loss=_cross_entropy),
-    "compiled": _compiled,
-    "liger": _liger,
-    "cut_cross_entropy": _cut_cross_entropy,
+    "cross_entropy": partial(_exact, make=lambda: _cross_entropy),
+    # One compilation a shape: with sizes left open it is slower.
+    "compiled": partial(_exact, make=lambda: torch.compile(_cross_entropy, dynamic=False)),
+    "liger": partial(_exact, make=_liger),
+    "cut_cross_entropy": partial(_exact, make=_cut_cross_entropy),
 }
