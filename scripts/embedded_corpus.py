@@ -68,13 +68,8 @@ def main(arguments: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("output", type=Path, help="file to write (replaced if it exists)")
     output = parser.parse_args(arguments).output
-    try:
-        from pydoc_data.topics import topics
-    except ImportError:  # some Linux distributions put it into a package of its own
-        sys.exit(
-            f"embedded_corpus.py: error: {sys.executable} comes without pydoc_data.topics, "
-            "the text that help() shows; another Python (python.org, pyenv, conda) has it"
-        )
+    from pydoc_data.topics import topics  # some Linux distributions have it in another package
+
     output.parent.mkdir(parents=True, exist_ok=True)
     output.write_text("".join(f"{line}\n" for line in corpus_lines(topics)), encoding="utf-8")
 

@@ -4,8 +4,6 @@ import random
 import re
 from typing import Dict, Iterable, List, NamedTuple
 
-from experiments.command import UsageError
-
 UNKNOWN = "<unk>"
 LENGTHS = range(5, 26)  # words of a sentence that is spoken
 LONGEST = 60  # of one that the language model learns from: lists of contents are longer
@@ -58,13 +56,7 @@ def speakable(lines: Iterable[str]) -> Dict[str, Sentence]:
 
 
 def drawn(found: Dict[str, Sentence], count: int, seed: int) -> List[Sentence]:
-    """Draw sentences at random.
-
-    Raises:
-        UsageError: if there are fewer.
-    """
-    if len(found) < count:
-        raise UsageError(f"required {count} sentences to speak, got {len(found)}")
+    """Draw sentences at random."""
     return random.Random(seed).sample(sorted(found.values()), count)
 
 

@@ -6,8 +6,6 @@ import bench
 import numpy as np
 import pytest
 from decoders import made
-from flashlight.lib.text.decoder.kenlm import KenLM
-from flashlight.lib.text.dictionary import Dictionary
 from rendering.cells import NAMES
 from rendering.tables import TABLES
 from tools import write_lines
@@ -23,25 +21,6 @@ def test_what_is_made():
     tokens = [token for spelling in spellings[:5] for token in spelling]
     assert emissions.shape == (2 * len(tokens), len(made.TOKENS))
     assert (emissions.argmax(axis=1)[::2] == tokens).mean() > 0.5
-
-
-def test_the_trigram_has_shares_and_backs_off(tmp_path):
-    text = ["a b a", "b a c", "a b c a", ""]
-    vocabulary = ["a", "b", "c", "d"]
-    made.write_arpa(tmp_path / "lm.arpa", [line.split() for line in text], vocabulary)
-    words = [*vocabulary, "<unk>"]
-    model = KenLM(str(tmp_path / "lm.arpa"), Dictionary(words))
-
-    def probability(history, word):
-        state = model.start(False)
-        for one in history.split():
-            state, _ = model.score(state, words.index(one))
-        return 10 ** model.score(state, words.index(word))[1]
-
-    # c(a b a) = 1 of c(a b) = 2; c(a b) = 2 of c(a) = 5 and one more; c(d) = 1 of 18 + 6.
-    assert probability("a b", "a") == pytest.approx(1 / 2, rel=1e-5)
-    assert probability("c a", "b") == pytest.approx(0.4 * 2 / 6, rel=1e-5)
-    assert probability("a b", "d") == pytest.approx(0.4**2 / 24, rel=1e-5)
 
 
 TASK = {"utterances": 4, "length": 4, "seconds": 60, "lexicon": 1000}

@@ -10,7 +10,7 @@ import pytest
 from experiments.benches import first_pass
 from rendering.tables import TABLES
 from speech import acoustics, searches
-from stubs_of_speech import stub_voice, write_flite, write_novels
+from stubs_of_speech import stub_voice, write_novels
 
 # ---------------------------------------------------------------- features
 
@@ -96,8 +96,7 @@ def test_what_was_said_clearly_is_found(make, model, files):
 @pytest.fixture
 def example(tmp_path, monkeypatch):
     """The stages of the example for some systems, after the bench speech's of the model."""
-    novels, voice = write_novels(tmp_path), stub_voice(tmp_path, monkeypatch)
-    write_flite(voice.parent / "bin", voice, rate=acoustics.RATE, times=400)
+    novels, said = write_novels(tmp_path), stub_voice(monkeypatch, times=400)
     flags = ["--out", "run", "--sentences", 6, "--updates", 3]
     flags += ["--only", "draw", "binarise", "train"]
     status, output = forks.script("bench.py", "speech", "--data", novels, *flags, cwd=tmp_path)
@@ -109,17 +108,16 @@ def example(tmp_path, monkeypatch):
         flags = ["--data", novels, "--speech", tmp_path / "run", "--out", tmp_path / "first"]
         flags += ["--spoken", 40, "--updates", 2, "--tuned", 3]
         assert bench.main(["first-pass", *map(str, flags)]) == 0
-        return json.loads((tmp_path / "first" / "first-pass.json").read_text("utf-8"))
+        return json.loads((tmp_path / "first" / "first-pass.json").read_text("utf-8")), said
 
     return run
 
 
 def test_the_example_without_a_language_model(example, tmp_path):
     """The stages that need neither flashlight nor pyctcdecode."""
-    found = example(["greedy"])
+    found, said = example(["greedy"])
     assert set(found["systems"]) == {"greedy"} and found["differences"] == {}
     assert found["sentences"] == 6 and found["acoustics"]["updates"] == 2
-    said = (tmp_path / "said").read_text("utf-8").splitlines()
     halves = (tmp_path / f"run/text/{half}.spoken" for half in ("tune", "test"))
     spoken = [line for half in halves for line in half.read_text("utf-8").splitlines()]
     assert said[-12:] == spoken and not set(said[:-12]) & set(spoken)
@@ -130,7 +128,7 @@ def test_the_example_to_the_table(example):
     pytest.importorskip("flashlight.lib.text")
     pytest.importorskip("pyctcdecode")
     systems = [name for name in first_pass.SYSTEMS if not name.endswith(("kenlm", "mixed"))]
-    found = example(systems)
+    found, _ = example(systems)
     assert list(found["systems"]) == systems
     for name, system in found["systems"].items():
         value, low, high = system["wer"]

@@ -119,7 +119,7 @@ def test_a_sentence_without_hypotheses_keeps_its_place():
 def example(tmp_path, monkeypatch):
     """Run the bench, and return the folder and what it found."""
     novels, run = write_novels(tmp_path), tmp_path / "run"
-    stub_voice(tmp_path, monkeypatch)
+    stub_voice(monkeypatch)
 
     def measure(*more):
         flags = ["--data", novels, "--out", run, "--sentences", 8, *more]

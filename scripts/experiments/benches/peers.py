@@ -13,8 +13,6 @@ _COMMANDS = report.load("recipes")["peers"]
 
 
 def measure(options: Any) -> Dict[str, Any]:
-    if options.mix and not options.kenlm:
-        raise command.UsageError("--mix: required --kenlm, got none")
     shop = Workshop(options)
     texts = {split: shop.at("text", f"{split}.txt") for split in SPLITS}
     for split, path in texts.items():
@@ -22,11 +20,9 @@ def measure(options: Any) -> Dict[str, Any]:
         write(path, (line.replace("<unk>", "UNK") for line in lines))
     folders = {"words": options.text, **{path.name: path for path in options.pieces}}
     tokens = {name: _count(path / "valid.txt") for name, path in folders.items()}
-    found: Dict[str, Any] = {"text": options.text.name, "tokens": tokens, "systems": {}}
-    if options.kenlm:
-        found["systems"]["KenLM"] = _kenlm(shop, texts)
-        found["mixtures"] = _mixtures(shop, texts)
-    return found
+    systems = {"KenLM": _kenlm(shop, texts)}
+    about = {"text": options.text.name, "tokens": tokens, "systems": systems}
+    return {**about, "mixtures": _mixtures(shop, texts)}
 
 
 def _kenlm(shop: Workshop, texts: Dict[str, Path]) -> Dict[str, Any]:
@@ -55,17 +51,12 @@ def _kenlm(shop: Workshop, texts: Dict[str, Path]) -> Dict[str, Any]:
 def _mixtures(shop: Workshop, texts: Dict[str, Path]) -> List[Dict[str, Any]]:
     """Mix the networks of compare.py with KenLM."""
     options = shop.options
-    if not options.mix:
-        return []
     own = {split: options.text / f"{split}.txt" for split in SPLITS[1:]}
     ngrams = {split: options.out / f"kenlm.{split}.words" for split in own}
     for split, printed in ngrams.items():
         shop.run(_COMMANDS["query"], way="word", text=texts[split], printed=printed)
-    task: Dict[str, Any] = {
-        "texts": own,
-        "ngrams": ngrams,
-        "ways": ["lines", "running"][: 1 + options.running],
-    }
+    ways = ["lines", "running"][: 1 + options.running]
+    task: Dict[str, Any] = {"texts": own, "ngrams": ngrams, "ways": ways}
     found = []
     for path in options.mix:
         for run in json.loads(path.read_text(encoding="utf-8"))["runs"]:
