@@ -1,5 +1,6 @@
 """How often a training step makes the host wait for a GPU."""
 
+import warnings
 from contextlib import ExitStack
 from typing import Any, List
 
@@ -55,6 +56,36 @@ def waits_of_an_update(corpus, criterion, *flags):
     with Synchronising() as waiting:
         trainer.train_step(batches[1:2])
     return waiting.found
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", STEPS)
+def test_what_a_gpu_says(name, corpus, monkeypatch):
+    """torch's own count of the same."""
+    criterion, model, sample = make(corpus, name, *LSTM, *STEPS[name])
+    criterion.prepare(model, untrained=True)
+    features = OutputLayer(model).features(model, sample["net_input"]).detach().cuda()
+    features.requires_grad_()
+    monkeypatch.setattr(OutputLayer, "features", lambda *_: features)
+    model, criterion = model.cuda(), criterion.cuda()
+    sample = {**sample, "target": sample["target"].cuda()}
+    criterion(model, sample)[0].backward()
+    torch.cuda.synchronize()
+    assert len(waits_in(lambda: features.sum().item())) == 1
+    waits = waits_in(lambda: criterion(model, sample)[0].backward())
+    assert len(waits) <= 2, waits
+
+
+def waits_in(work):
+    """What torch tells of, each time."""
+    torch.cuda.set_sync_debug_mode("warn")
+    try:
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            work()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    return [str(one.message) for one in told if "synchroniz" in str(one.message)]
 
 
 # Operators whose result's size depends on the data, or whose result the host itself reads.
