@@ -1,5 +1,6 @@
 """A folder in which a bench makes data, texts and models, each once, and keeps its results."""
 
+import json
 import sys
 from pathlib import Path
 from typing import Any, Callable, Iterable, Iterator, Mapping, Optional
@@ -55,6 +56,14 @@ class Workshop:
         program, *given = (word.format(**known) for word in words(line))
         start = [sys.executable, "-m", _PROGRAMS[program]] if program in _PROGRAMS else [program]
         return processes.run([*start, *given], self.out / "log", self.threads, printed)
+
+    def once(self, name: str, make: Callable[[], Any]) -> Any:
+        """Return what is in OUT/NAME.json; if there is no such file, make it."""
+        path = self.out / f"{name}.json"
+        if not path.exists():
+            say(name)
+            write(path, [json.dumps(make())])
+        return json.loads(path.read_text(encoding="utf-8"))
 
     def corpus(self, vocab: int, tokens: int) -> Path:
         """Return the folder of made data."""
