@@ -14,7 +14,7 @@ import tempfile
 import traceback
 from functools import partial
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Any, Callable, Dict, List, Optional, TextIO, Tuple
 
 import torch
 
@@ -29,8 +29,9 @@ class Popen(subprocess.Popen):
     """:class:`subprocess.Popen`, whose child is a fork if the command is this Python's.
 
     The child runs a module (``-m``) or a script as its main program, with the pipes, folder and
-    environment that it was given and all that the parent has imported. Commands that it starts in
-    turn are forks too. Not for what must see a fresh interpreter, and not for ``-c``.
+    environment that it was given and all that the parent has imported; or ``main``, in the place
+    of the command. Commands that it starts in turn are forks too. Not for what must see a fresh
+    interpreter, and not for ``-c``.
     """
 
     def __init__(
@@ -38,18 +39,21 @@ class Popen(subprocess.Popen):
         args: List[str],
         env: Optional[Dict[str, str]] = None,
         preexec_fn: Optional[Callable[[], Any]] = None,
+        main: Optional[Callable[[], Any]] = None,
         **others: Any,
     ):
         args = list(map(str, args))
         # A process that has used a GPU can't be forked.
-        if args[0] != sys.executable or args[1] == "-c" or torch.cuda.is_initialized():
+        if main is None and (
+            args[0] != sys.executable or args[1] == "-c" or torch.cuda.is_initialized()
+        ):
             super().__init__(args, env=env, preexec_fn=preexec_fn, **others)
             return
 
         def run_instead_of_exec() -> None:
             if preexec_fn is not None:
                 preexec_fn()
-            _run(args[1:], os.environ if env is None else env)
+            _run(main or partial(_main_program, args[1:]), os.environ if env is None else env)
 
         super().__init__(args, preexec_fn=run_instead_of_exec, **others)
 
@@ -97,16 +101,16 @@ def _be_alone(arguments: List[str], environment: Dict[str, str], output: str) ->
     descriptor = os.open(output, os.O_WRONLY)
     for standard in (1, 2):
         os.dup2(descriptor, standard)
-    _run(arguments, environment)
+    _run(partial(_main_program, arguments), environment)
 
 
-def _run(arguments: List[str], environment: Dict[str, str]) -> None:
+def _run(main: Callable[[], Any], environment: Dict[str, str]) -> None:
     """Be the child, to its end: what would follow is exec."""
     code = 1
     try:
         _let_go()
         _look_new(dict(environment))
-        code = _exit_status(arguments)
+        code = _exit_status(main)
     except BaseException:  # noqa: B036 - nothing may come back from here
         traceback.print_exc()
     finally:
@@ -122,8 +126,15 @@ def _let_go() -> None:
     nothing = fcntl.fcntl(opened, fcntl.F_DUPFD, 3)
     os.close(opened)  # it may have taken the place of a standard one that is closed
     for descriptor in map(int, os.listdir("/dev/fd")):
-        if descriptor > 2:
+        if descriptor > 2 and _is_open(descriptor):
             os.dup2(nothing, descriptor)
+
+
+def _is_open(descriptor: int) -> bool:
+    with contextlib.suppress(OSError):
+        os.fstat(descriptor)
+        return True
+    return False
 
 
 def _look_new(environment: Dict[str, str]) -> None:
@@ -134,9 +145,9 @@ def _look_new(environment: Dict[str, str]) -> None:
     os.environ.clear()
     os.environ.update(environment)
     encoding = environment.get("PYTHONIOENCODING", "utf-8")
-    standard = partial(open, encoding=encoding, closefd=False)
-    sys.stdin, sys.stdout = standard(0), standard(1, "w")
-    sys.stderr = standard(2, "w", errors="backslashreplace", buffering=1)
+    sys.stdin = _stream(0, "r", encoding)
+    sys.stdout = _stream(1, "w", encoding)
+    sys.stderr = _stream(2, "w", encoding, errors="backslashreplace", buffering=1)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     # pytest's handlers and levels; fairseq's commands set up their own.
@@ -146,9 +157,15 @@ def _look_new(environment: Dict[str, str]) -> None:
     subprocess.Popen = Popen
 
 
-def _exit_status(arguments: List[str]) -> int:
+def _stream(descriptor: int, mode: str, encoding: str, **options: Any) -> Optional[TextIO]:
+    if not _is_open(descriptor):
+        return None
+    return open(descriptor, mode, encoding=encoding, closefd=False, **options)
+
+
+def _exit_status(main: Callable[[], Any]) -> int:
     try:
-        _main_program(arguments)
+        main()
     except SystemExit as end:
         if end.code is None or isinstance(end.code, int):
             return end.code or 0

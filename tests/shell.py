@@ -1,19 +1,25 @@
-"""The documentation's commands in bash, with a program on its path for each of ours."""
+"""A shell for the documentation's commands: bash, with our commands as forks of the tests' process.
+
+Each of our commands is a small program of that name on bash's path. It hands its arguments, its
+folder and its standard streams over to this process and ends with the status that comes back. So
+pipes, redirections, loops and arrays are bash's own, and no command imports torch again.
+"""
 
 import argparse
 import contextlib
 import io
 import os
-import shlex
+import socket
 import subprocess
 import sys
+import uuid
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Sequence, Tuple
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 import forks
 from experiments.recipes import RECIPES
 from fairseq import options
-from tools import PLUGIN
+from tools import PLUGIN, write_program
 
 ROOT = Path(__file__).resolve().parents[1]
 MODULES = {
@@ -31,65 +37,113 @@ PARSERS = {
     "fairseq-eval-lm": options.get_eval_lm_parser,
 }
 
+_CLIENT = """import os, socket, sys
+with socket.socket(socket.AF_UNIX) as server:
+    server.connect({address!r})
+    request = "\\0".join([os.getcwd(), os.path.basename(sys.argv[0]), *sys.argv[1:]])
+    socket.send_fds(server, [request.encode()], [0, 1, 2])
+    status = server.recv(8)
+sys.exit(int(status or 1))
+"""
 
-def run(text: str, folder: Path, further: Dict[str, Sequence[str]]) -> Tuple[int, str]:
-    """Run it as a script that ends with the first command that fails: (exit status, its output).
 
-    ``further`` are arguments that are appended to those of a command, by its name.
+class Result(NamedTuple):
+    """Of a text that bash ran: its exit status and all that was printed."""
+
+    status: int
+    output: str
+
+
+class Shell:
+    """Runs commands in a folder, which gets the programs that stand for ours.
+
+    Args:
+        folder: where they run; ``scripts/NAME`` and ``--user-dir fairseq_bnce`` are found there.
+        further: arguments that are appended to those of a command, by its name.
     """
-    _write_programs(
-        folder,
-        lambda name: f'exec {shlex.join(_program(name))} "$@" {shlex.join(further.get(name, []))}',
-    )
-    (folder / "fairseq_bnce").symlink_to(ROOT / "fairseq_bnce")
-    path = f"{folder / 'commands'}:/usr/bin:/bin"
-    return _bash(["-euo", "pipefail"], text, folder, {"PATH": path, "PYTHONPATH": str(ROOT)})
+
+    def __init__(self, folder: Path, further: Optional[Dict[str, Sequence[str]]] = None):
+        self._folder = folder
+        self._further = further or {}
+        # One of Linux's abstract names: a path may have no more than 107 bytes.
+        self._address = f"\0fairseq-bnce-{uuid.uuid4().hex}"
+        for place, names in (("commands", [*MODULES, "fairseq-bnce"]), ("scripts", SCRIPTS)):
+            (folder / place).mkdir()
+            for name in names:
+                self._write_client(folder / place / name)
+        (folder / "fairseq_bnce").symlink_to(ROOT / "fairseq_bnce")
+
+    def run(self, text: str) -> Result:
+        """Run it as a script that ends with the first command that fails."""
+        path = f"{self._folder / 'commands'}:/usr/bin:/bin"
+        return self._bash(text, path, ["-e", "-u", "-o", "pipefail"])
+
+    def _write_client(self, path: Path) -> None:
+        write_program(path, _CLIENT.format(address=self._address))
+
+    def _bash(self, text: str, path: str, flags: Sequence[str]) -> Result:
+        log = self._folder / "commands" / "log"
+        with socket.socket(socket.AF_UNIX) as listener, open(log, "wb") as output:
+            listener.bind(self._address)
+            listener.listen()
+            listener.settimeout(0.02)
+            streams = {"stdin": subprocess.DEVNULL, "stdout": output, "stderr": output}
+            command = ["/bin/bash", *flags, "-c", text]
+            with subprocess.Popen(command, cwd=self._folder, env={"PATH": path}, **streams) as bash:
+                try:
+                    self._serve(listener, bash)
+                finally:
+                    bash.kill()  # after an error here, it would wait for an answer for ever
+        return Result(bash.returncode, log.read_text(encoding="utf-8", errors="replace"))
+
+    def _serve(self, listener: socket.socket, bash: "subprocess.Popen[bytes]") -> None:
+        running: List[Tuple[socket.socket, Any]] = []
+        while bash.poll() is None:
+            with contextlib.suppress(socket.timeout):
+                client = listener.accept()[0]
+                running.append((client, self._answer(client)))
+            running = [one for one in running if not _has_ended(*one)]
+
+    def _answer(self, client: socket.socket) -> Any:
+        """Start what a client asks for: something with a poll()."""
+        request, streams, *_ = socket.recv_fds(client, 1 << 20, 3)
+        folder, name, *arguments = request.decode().split("\0")
+        try:
+            return self._start(folder, name, arguments, streams)
+        finally:
+            for stream in streams:
+                os.close(stream)
+
+    def _start(self, folder: str, name: str, arguments: List[str], streams: List[int]) -> Any:
+        command = [*_program(name), *arguments, *self._further.get(name, [])]
+        pipes = dict(zip(("stdin", "stdout", "stderr"), streams))
+        return forks.Popen(command, cwd=folder, env={**os.environ, "OMP_NUM_THREADS": "1"}, **pipes)
 
 
-def parsed(text: str, folder: Path) -> Tuple[int, List[str], str]:
-    """Have our commands parse their arguments and do nothing more; others do nothing at all.
+class Parsing(Shell):
+    """Our commands parse their arguments and do nothing more; others do nothing at all."""
 
-    How many there were, what the parsers refused, and what bash printed.
-    """
-    log = folder / "log"
-    log.touch()
-    _write_programs(folder, lambda name: f"printf '%s\\0' {name} \"$@\" END >> {log}")
-    text = f"command_not_found_handle() {{ :; }}\n{text}"
-    _, output = _bash([], text, folder, {"PATH": str(folder / "commands")})
-    lines = log.read_text("utf-8").split("\0END\0")[:-1]
-    refused = []
-    for name, *arguments in (line.split("\0") for line in lines):
+    def __init__(self, folder: Path):
+        super().__init__(folder)
+        self.refused: List[str] = []
+        self.parsed = 0
+
+    def run(self, text: str) -> Result:
+        """What the parsers refuse is in ``refused``."""
+        return self._bash(
+            f"command_not_found_handle() {{ :; }}\n{text}", str(self._folder / "commands"), []
+        )
+
+    def _start(self, folder: str, name: str, arguments: List[str], streams: List[int]) -> Any:
         arguments = [argument for argument in arguments if argument != "..."]
-        errors = "".join(_errors(name, arguments, folder))
-        refused += [f"{name} {' '.join(arguments)}\n{errors}"] if errors else []
-    return len(lines), refused, output
+        errors = "".join(errors_of(name, arguments, folder))
+        self.parsed += 1
+        if errors:
+            self.refused.append(f"{name} {' '.join(arguments)}\n{errors}")
+        return argparse.Namespace(poll=lambda: int(bool(errors)))
 
 
-def _write_programs(folder: Path, line: Callable[[str], str]) -> None:
-    for place, names in (("commands", [*MODULES, "fairseq-bnce"]), ("scripts", SCRIPTS)):
-        (folder / place).mkdir()
-        for name in names:
-            (folder / place / name).write_text(f"#!/bin/sh\n{line(name)}\n")
-            (folder / place / name).chmod(0o755)
-
-
-def _program(name: str) -> List[str]:
-    if name in MODULES:
-        return [sys.executable, "-m", MODULES[name]]
-    return [sys.executable, str(ROOT / "scripts" / name)]
-
-
-def _bash(flags: List[str], text: str, folder: Path, named: Dict[str, str]) -> Tuple[int, str]:
-    env = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", **named}
-    done = subprocess.run(
-        ["/bin/bash", *flags, "-c", text],
-        **{"cwd": folder, "env": env, "stdin": subprocess.DEVNULL},
-        **{"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT},
-    )
-    return done.returncode, done.stdout.decode("utf-8", "replace")
-
-
-def _errors(name: str, arguments: List[str], folder: Path) -> List[str]:
+def errors_of(name: str, arguments: List[str], folder: str) -> List[str]:
     """What the parser of a command, and that of fairseq's flags in it, print if they refuse."""
     if name.endswith(".sh"):
         return []
@@ -140,3 +194,18 @@ def _end_when_parsed() -> None:
         raise SystemExit(0)
 
     argparse.ArgumentParser.parse_args = parse_and_end
+
+
+def _program(name: str) -> List[str]:
+    if name in MODULES:
+        return [sys.executable, "-m", MODULES[name]]
+    return [sys.executable, str(ROOT / "scripts" / name)]
+
+
+def _has_ended(client: socket.socket, process: Any) -> bool:
+    status = process.poll()
+    if status is None:
+        return False
+    with client, contextlib.suppress(OSError):  # a client may have been killed, as by `| head`
+        client.sendall(str(status % 256).encode())
+    return True

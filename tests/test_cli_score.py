@@ -135,6 +135,15 @@ def test_summary(score, file, scorer):
     assert found["log_prob"] == pytest.approx(log_probs.sum() / math.log(10))
 
 
+def test_no_text_at_all(score, tmp_path):
+    (tmp_path / "text").write_bytes(b"")
+    assert score(tmp_path / "text") == (0, "", "")
+    perplexities = [row[1] for row in rows(score(tmp_path / "text", "--summary")[1])[:2]]
+    assert perplexities == ["none", "none"]
+    found = json.loads(score(tmp_path / "text", "--summary", "--json")[1])
+    assert found["tokens"] == 0 and found["ppl_with_oov"] is found["ppl_without_oov"] is None
+
+
 def test_bytes_that_are_no_utf8_are_replaced_and_counted(score, tmp_path):
     (tmp_path / "text").write_bytes(b"w1 \xff w2\n\xef\xbb\xbfw3\n\xc3\xa9t\xe9\n")
     status, output, errors = score(tmp_path / "text", "--per-word")

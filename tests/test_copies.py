@@ -1,8 +1,11 @@
 """Scorers, states and histories are copied, pickled, and sent to other processes."""
 
 import copy
+import json
 import multiprocessing
 import pickle
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -52,6 +55,34 @@ def test_workers_of_a_pool(method, made):
     np.testing.assert_array_equal(found, scorer.score(LINES))
     want = scorer.extend(scorer.start(), [5])[0]
     np.testing.assert_array_equal(*(scorer.normalisers(each) for each in (state, want)))
+
+
+FORKS = """
+import os, signal, sys, torch
+from fairseq_bnce import Scorer
+torch.set_num_threads(2)
+scorer = Scorer.from_checkpoint(sys.argv[1])
+ones = torch.ones(600, 600)
+ones @ ones  # makes the threads
+waits = [lambda: scorer.score(["w1 w2"]), lambda: Scorer.from_checkpoint(sys.argv[1])]
+waits += [lambda: scorer.extend(scorer.start(), [5]), lambda: None]
+for use in waits:
+    if os.fork() == 0:
+        signal.alarm(20)
+        use()
+        if torch.get_num_threads() == 1:
+            ones @ ones
+        os._exit(torch.get_num_threads())
+print([os.waitstatus_to_exitcode(os.wait()[1]) for _ in waits])
+"""
+
+
+@pytest.mark.slow
+def test_a_fork_that_scores_does_not_wait_for_threads_that_it_has_none_of(language_model):
+    """And one that does not score keeps the number of its threads."""
+    command = [sys.executable, "-c", FORKS, language_model("rnn_lm")]
+    done = subprocess.run(command, stdout=subprocess.PIPE, check=True)
+    assert sorted(json.loads(done.stdout)) == [1, 1, 1, 2]
 
 
 def test_a_pickled_history_is_read_again(made):

@@ -80,24 +80,25 @@ def test_a_rank_that_dies(corpus, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "architecture, alone, together",
+    "architecture, alone, together, on_gpu",
     [
-        (LSTM, ["--update-freq", "2"], PYTORCH_DDP),
-        (TIED_TRANSFORMER, ["--update-freq", "4"], ["--update-freq", "2"]),
-        (LSTM, ["--batch-size", "200"], ["--batch-size", "100", "--gather-noise"]),
-        (BANDS, ["--update-freq", "2", *SMALLEST], SMALLEST),
-        *slow((BANDS, ["--update-freq", "2", *SMALLEST], [*SMALLEST, *PYTORCH_DDP])),
+        (LSTM, ["--update-freq", "2"], PYTORCH_DDP, False),
+        (TIED_TRANSFORMER, ["--update-freq", "4"], ["--update-freq", "2"], False),
+        (LSTM, ["--batch-size", "200"], ["--batch-size", "100", "--gather-noise"], False),
+        (BANDS, ["--update-freq", "2", *SMALLEST], SMALLEST, False),
+        *slow((BANDS, ["--update-freq", "2", *SMALLEST], [*SMALLEST, *PYTORCH_DDP], False)),
+        pytest.param(LSTM, ["--update-freq", "2"], [], True, marks=pytest.mark.gpu),
     ],
-    ids=["a batch each", "two batches each", "gathered noise", "bands", "bands, ddp"],
+    ids=["a batch each", "two batches each", "gathered noise", "bands", "bands, ddp", "one GPU"],
 )
-def test_two_ranks_are_one_process(architecture, alone, together, corpus, tmp_path):
+def test_two_ranks_are_one_process(architecture, alone, together, on_gpu, corpus, tmp_path):
     """Row-sparse on two ranks, and dense in one process; some updates have a dummy batch."""
     flags = [*architecture, "--batch-size", "11", "--max-epoch", "2", "--lr", "0.5", "--dropout"]
     flags += ["0", "--clip-norm", "0.004", "--disable-validation", "--no-save"]
     dense = [*flags, "--criterion", "bnce", "--optimizer", "sparse_sgd", *alone]
-    trained_on_ranks(corpus, tmp_path / "one", *dense, env=IN_FLOAT64, world=1)
+    trained_on_ranks(corpus, tmp_path / "one", *dense, env=IN_FLOAT64, world=1, on_gpu=on_gpu)
     sparse = [*flags, *ROW_SPARSE, "--ddp-backend", "legacy_ddp", *together]
-    trained_on_ranks(corpus, tmp_path / "two", *sparse, env=IN_FLOAT64)
+    trained_on_ranks(corpus, tmp_path / "two", *sparse, env=IN_FLOAT64, on_gpu=on_gpu)
     (want,) = (result["parameters"] for result in results(tmp_path / "one"))
     first, second = (result["parameters"] for result in results(tmp_path / "two"))
     for name, value in want.items():

@@ -13,10 +13,10 @@ import shutil
 from pathlib import Path
 
 import pytest
-import shell
 import torch
 from conftest import zipf_lines
 from pages import BLOCKS, DATA, PAGES, ROOT, SHELL, Block
+from shell import MODULES, SCRIPTS, Parsing, Shell
 from tools import PLUGIN, write_lines
 
 pytestmark = pytest.mark.modern
@@ -34,7 +34,7 @@ PYTHON = {
     if page != "CONTRIBUTING.md"  # which quotes the package
 }
 EXPERIMENTS = sorted((ROOT / "docs/results").glob("*.sh"))
-COMMAND = rf"(?:{'|'.join(['fairseq-bnce', *shell.MODULES])}|scripts/(?:{'|'.join(shell.SCRIPTS)}))"
+COMMAND = rf"(?:{'|'.join(['fairseq-bnce', *MODULES])}|scripts/(?:{'|'.join(SCRIPTS)}))"
 # For time; for machines without a GPU, as the pages say; and, since hydra changes the folder, for
 # environments into which another checkout is installed.
 FURTHER = {
@@ -130,7 +130,7 @@ def test_a_block_is_commands_or_python_or_text(block: Block) -> None:
 
 @pytest.mark.parametrize("block", RUN, ids=lambda block: block.place)
 def test_commands_run(block: Block, folder: Path) -> None:
-    status, output = shell.run(block.text, folder, FURTHER)
+    status, output = Shell(folder, FURTHER).run(block.text)
     assert status == 0, output
 
 
@@ -145,10 +145,11 @@ def test_flags_of_the_results_commands(script: Path, tmp_path: Path) -> None:
 
 
 def parse(text: str, folder: Path) -> None:
-    count, refused, output = shell.parsed(text, folder)
-    assert not refused, "\n".join(refused)
+    shell = Parsing(folder)
+    output = shell.run(text).output
+    assert not shell.refused, "\n".join(shell.refused)
     # Or bash stopped, at a quote that has no end or a file that is not there.
-    assert count >= len(re.findall(rf"^ *{COMMAND} ", text, re.MULTILINE)), output
+    assert shell.parsed >= len(re.findall(rf"^ *{COMMAND} ", text, re.MULTILINE)), output
 
 
 @pytest.mark.parametrize("page", [page for page, blocks in PYTHON.items() if blocks])
@@ -170,3 +171,21 @@ def test_links_lead_to_files_that_the_site_has_too(page: Path) -> None:
         assert (ROOT / "docs") in target.parents or target.relative_to(ROOT).as_posix() in above, (
             f"{link}: neither in docs/ nor in ABOVE of docs/site/links.py"
         )
+
+
+@pytest.mark.parametrize(
+    "command, error",
+    [
+        ("fairseq-train DATA --arch lstm_lm --criterion bnce --noise zipf", "--noise"),
+        ("for i in 1; do fairseq-eval-lm DATA --path x --unnormalised; done", "--unnormalised"),
+        ("fairseq-bnce score --path x --exactly text.txt", "--exactly"),
+        ("scripts/compare.py bin --out x -- --max-updates 500x", "--max-update"),
+        ("scripts/compare.py bin --out x --flags-for bnce '--row-sparce'", "--row-sparce"),
+    ],
+)
+def test_wrong_flags_are_refused(command: str, error: str, tmp_path: Path) -> None:
+    """Else the test of flags would find nothing."""
+    shell = Parsing(tmp_path)
+    shell.run(f"touch made; {command}")
+    assert len(shell.refused) == 1 and error in shell.refused[0]
+    assert not (tmp_path / "made").exists()

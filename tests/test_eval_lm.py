@@ -1,11 +1,13 @@
 """fairseq's commands on models that are not this plugin's, alone and in ensembles with its own."""
 
 import argparse
+import functools
 import json
 import math
-import multiprocessing
 import re
+import sys
 
+import forks
 import pytest
 import torch
 from architectures import MODELS
@@ -102,7 +104,7 @@ def squashed(corpus, tmp_path_factory):
     return folder / "checkpoint_last.pt"
 
 
-def bits_and_kinds(own, paths):
+def print_bits(own, paths):
     """Of an ensemble by eval-lm's own function: as fairseq does, and with the plugin."""
     from fairseq_cli.eval_lm import eval_lm
 
@@ -112,17 +114,19 @@ def bits_and_kinds(own, paths):
         models, _, task = load_model_ensemble_and_task(list(map(str, paths)))
         task.load_dataset("valid")
         load = dataloader or type(task).eval_lm_dataloader
-        batches = load(task, task.dataset("valid"), batch_size=8, max_positions=512, num_workers=0)
+        batches = load(task, task.dataset("valid"), batch_size=8, max_positions=512)
         bits.append(float(eval_lm(models, task.source_dictionary, batches)["loss"]))
         kinds.append([type(model).__mro__[1].__name__ for model in models])
-    return bits, kinds
+    print("RESULT", json.dumps([bits, kinds]))
 
 
 def test_ensembles_of_all_kinds(own, stock_checkpoints, language_model, squashed):
     """Squashed first: fairseq merges the states of an ensemble's tasks."""
     kinds = [squashed, language_model("lstm_lm"), *stock_checkpoints.values()]
-    with multiprocessing.get_context("fork").Pool(1) as pool:
-        (stock, ours), (_, classes) = pool.apply(bits_and_kinds, (own, kinds))
+    done = forks.run([sys.executable], main=functools.partial(print_bits, own, kinds))
+    assert not done.returncode, done.stdout.decode()
+    line = re.findall("RESULT (.*)", done.stdout.decode())[-1]
+    (stock, ours), (_, classes) = json.loads(line)
     assert ours == pytest.approx(stock, abs=1e-5)
     assert [kind == "_Scoring" for kind in classes] == [True, True, False, True]
 

@@ -3,9 +3,14 @@
 import sys
 from types import SimpleNamespace
 
+import composing
 import pytest
 import tools
 import torch
+from architectures import SEQ2SEQ
+from fairseq.dataclass import utils
+from hydra.errors import HydraException
+from omegaconf.errors import OmegaConfBaseException
 
 from hydra_plugins.fairseq_bnce import FairseqBnceNames
 
@@ -89,3 +94,28 @@ def test_the_user_dir_is_imported_before(program, arguments, imported, monkeypat
     monkeypatch.setattr(sys, "argv", [program, *arguments.replace("FOLDER", str(tmp_path)).split()])
     FairseqBnceNames().manipulate_search_path(None)
     assert found == [imported] * (imported is not None)
+
+
+SPARSE = ["--optimizer", "lazy_adam", "--row-sparse", "--lr", "0.1,0.2", "--save-dir", "it's"]
+ERRORS = (HydraException, OmegaConfBaseException, OSError)
+COSINE = ["--lr-scheduler", "cosine", "--warmup-updates", "3", "--max-update", "9"]
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        [*tools.LSTM, "--task", "language_modeling", "--criterion", "nce", *SPARSE],
+        [*tools.TRANSFORMER, "--task", "language_modeling", *COSINE, "--fp16"],
+        [*SEQ2SEQ, "--criterion", "bnce"],
+    ],
+)
+def test_tests_compose_as_hydra_does(flags, monkeypatch):
+    """Values and their types; and what fits no field is an error in both."""
+    found = []
+    for compose in (composing.by_hydra, composing.compose):
+        monkeypatch.setattr(utils, "compose", compose)
+        found.append(repr(tools.composed(["data", *flags])))
+        for wrong in ("optimization.max_update=x", "common.nothing=1", "task=nothing"):
+            with pytest.raises(ERRORS), utils.initialize(config_path="../config"):
+                compose("config", overrides=[wrong], strict=False)
+    assert found[0] == found[1]

@@ -1,6 +1,7 @@
 """The losses against the slow float64 references of reference.py, and identities of the maths."""
 
 import functools
+import itertools
 import math
 import sys
 
@@ -384,6 +385,41 @@ def test_unsquashed_is_the_inverse_of_squashed():
     torch.testing.assert_close(10 * torch.tanh(losses.unsquashed(scores) / 5), scores)
     far = losses.squashed(losses.unsquashed(torch.tensor([-14.0, -10.0, 11.0])))
     torch.testing.assert_close(far, torch.tensor([-9.9, -9.9, 9.9]))
+
+
+# A context's words: their probabilities in the data, one above a half, and in the noise.
+P = torch.tensor([0.62, 0.2, 0.11, 0.06, 0.01], dtype=torch.float64)
+Q = torch.tensor([0.3, 0.1, 0.35, 0.05, 0.2], dtype=torch.float64)
+DRAWS, LOG_Z = 2, 0.7
+
+
+def expected_loss(name, scores):
+    """Over all targets and all tuples of draws, by calls of the loss itself; scores (V,)."""
+    size = len(scores)
+    problem = {
+        "features": scores.new_zeros(size, 1),
+        "target": torch.arange(size),
+        "weight": scores.new_zeros(size, 1),
+        "bias": scores,
+        "log_q": Q.log(),
+    }
+    total = scores.new_zeros(())
+    for draws in itertools.product(range(size), repeat=DRAWS):
+        problem["noise_ids"] = torch.tensor(draws)
+        values = call(losses, name, problem, log_z=LOG_Z, reduction="none")
+        total = total + Q[problem["noise_ids"]].prod() * (P @ values)
+    return total
+
+
+@pytest.mark.parametrize("name", ["shared_nce", *SAMPLED_BCE])
+def test_the_expected_gradient_is_zero_at_the_datas_log_probabilities(name):
+    """Self-normalised to log Z; of "snis" alone, the sigmoid of the scores is p."""
+    odds = P / (1 - P) if name == "bce_snis" else P
+    scores = (odds.log() + LOG_Z).requires_grad_()
+    (gradient,) = torch.autograd.grad(expected_loss(name, scores), scores)
+    assert gradient.abs().max() < 1e-7  # log_q is read in float32
+    (elsewhere,) = torch.autograd.grad(expected_loss(name, scores + 1), scores)
+    assert (elsewhere > 0.001).all()
 
 
 @pytest.mark.parametrize("bias_of_rarest, is_target", [(-20.7, False), (-20.7, True), (0, True)])

@@ -9,13 +9,14 @@ from functools import partial
 
 import numpy as np
 import pytest
+import torch
 from checkpoint_edits import edited
 from conftest import zipf_lines
 from ngrams import BINARIES, write_arpa, write_binary
 from scoring_models import FEW_TARGETS
 from tools import refusing, write_lines
 
-from fairseq_bnce.decoding import KenlmModel
+from fairseq_bnce import decoding
 from fairseq_bnce.rescoring import language_model as prefixes
 from fairseq_bnce.scoring import Mixture, NGramModel, ScoringError
 
@@ -84,6 +85,59 @@ def test_commands_mix_as_by_hand(arpa, by_hand, command, tmp_path):
     assert found == pytest.approx([totals[0], totals[2]], abs=1e-5)
 
 
+def flashlight(mixture, lines):
+    words = ["<unk>", *WORDS, "w50", "unheard"]
+    lm = decoding.FlashlightLM(mixture, words)
+    assert np.isfinite(lm.unigram_scores()).all()
+    for line in lines:
+        state, total = lm.start(False), 0.0
+        for word in line.split():
+            state, score = lm.score(state, words.index(word))
+            total += score
+        yield total + lm.finish(state)[1]
+
+
+def pyctcdecode(mixture, lines):
+    lm = decoding.PyctcdecodeLM(mixture, alpha=1.0, beta=0.0, unk_score_offset=0.0)
+    assert lm.score_partial_token("onl") == lm.score_partial_token("w5") == 0
+    for line in lines:
+        state, total = lm.get_start_state(), 0.0
+        for word in line.split():
+            score, state = lm.score(state, word)
+            total += score
+        yield total + lm.score(state, "", is_last_word=True)[0]
+
+
+def kenlms_place(mixture, lines):
+    model = pickle.loads(pickle.dumps(decoding.KenlmModel(mixture)))
+    assert "only" in model and "w50" in model and "unheard" not in model
+    for line in lines:
+        state, total = decoding.kenlm.State(), 0.0
+        model.BeginSentenceWrite(state)
+        for word in [*line.split(), "</s>"]:
+            after = decoding.kenlm.State()
+            total += model.BaseScore(state, word, after)
+            state = after
+        assert model.score(line) == pytest.approx(total, abs=1e-5)
+        yield total * LN_10
+
+
+def espnet(mixture, lines):
+    tokens = ["<unk>", *WORDS, "w50", "unheard", "<sos/eos>"]
+    lm = decoding.EspnetScorer(mixture, tokens)
+    for line in lines:
+        state, total, y = None, 0.0, [len(tokens) - 1]
+        for word in [*line.split(), "<sos/eos>"]:
+            scores, (state,) = lm.batch_score_partial(torch.tensor([y]), None, [state], None)
+            y.append(tokens.index(word))
+            total += scores[0, y[-1]].item()
+        yield total
+
+
+def speechbrain(mixture, lines):
+    return decoding.SpeechbrainRescorer(mixture).rescore_hyps([lines]).tolist()
+
+
 def by_prefixes(mixture, lines):
     lines = [*lines, *(f"{line} w2" for line in lines), *(f"{line} w3" for line in lines)]
     return [found.total for found in prefixes.score(mixture, lines)][: len(LINES)]
@@ -100,14 +154,13 @@ def word_by_word(mixture, lines):
         yield total
 
 
-def in_a_decoder(mixture, lines):
-    model = pickle.loads(pickle.dumps(KenlmModel(mixture)))
-    assert "only" in model and "w50" in model and "unheard" not in model
-    return [model.score(line) * LN_10 for line in lines]
+DOORS = [flashlight, pyctcdecode, kenlms_place, espnet, speechbrain, by_prefixes, word_by_word]
 
 
-@pytest.mark.parametrize("door", [by_prefixes, word_by_word, in_a_decoder])
-def test_each_door_mixes_as_by_hand(door, by_hand, mixture):
+@pytest.mark.parametrize("door", DOORS)
+def test_each_door_mixes_as_by_hand(door, by_hand, mixture, espnet_scorer):
+    if door in (flashlight, pyctcdecode):
+        pytest.importorskip(door.__name__)
     found = list(door(mixture, LINES))
     assert found == pytest.approx([log_probs.sum() for log_probs in by_hand], abs=1e-5)
 

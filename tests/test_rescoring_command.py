@@ -104,6 +104,17 @@ def test_bytes_that_are_no_utf8_stay(rescore, nbest, tmp_path):
     assert re.sub(rb" BNCE= \S+", b"", (tmp_path / "out").read_bytes()) == content
 
 
+def test_standard_input(rescore, nbest, stdin):
+    _, want, _ = rescore(nbest)
+    stdin(nbest)
+    assert rescore() == (0, want, "")
+
+
+def test_no_lists_at_all(rescore, nbest):
+    nbest.write_bytes(b"")
+    assert rescore(nbest) == (0, [], "")
+
+
 def test_lists_of_nematus(rescore, nbest, scorer):
     """Without features, with a score or several, which may be costs; they get Moses' fields."""
     write_lines(nbest, ["0 ||| w1 w2 ||| 0.5", "0 ||| w3 ||| 0.25", "1 |||  ||| -3 2"])

@@ -7,13 +7,14 @@ from types import SimpleNamespace
 import pytest
 import torch
 from architectures import FCONV
+from fairseq.distributed import LegacyDistributedDataParallel, ModuleProxyWrapper
 from fairseq.optim import adam as fairseq_adam
 from fairseq.optim.amp_optimizer import AMPOptimizer
 from fairseq.trainer import Trainer
 from tools import LSTM, TIED_TRANSFORMER, TRANSFORMER, build, slow
 
 from fairseq_bnce.optim import row_sparse, update_rules
-from fairseq_bnce.optim.registered import FairseqSparseSGD, take_row_sparse
+from fairseq_bnce.optim.registered import FairseqSparseSGD, _shrink_buffer, take_row_sparse
 
 pytestmark = pytest.mark.usefixtures("empty_folder")
 
@@ -59,6 +60,18 @@ def test_names_that_a_model_hides_from_ddp_itself_stay_hidden():
     for _ in range(2):
         row_sparse.mark(model)
     assert sorted({*model._ddp_params_and_buffers_to_ignore}) == ["0.weight", "1.bias"]
+
+
+def test_legacy_ddps_buffer_is_found_under_every_wrapper():
+    """--heartbeat-timeout is one more; the buffer would be of the size of all parameters."""
+    model = torch.nn.Sequential(torch.nn.Embedding(1000, 8), torch.nn.Linear(8, 2))
+    row_sparse.mark(model, legacy_ddp=True)
+    for wrappers in range(3):
+        wrapped = wrapper = LegacyDistributedDataParallel(model, None, buffer_size=9000)
+        for _ in range(wrappers):
+            wrapped = ModuleProxyWrapper(wrapped)
+        _shrink_buffer(wrapped)
+        assert wrapper.buffer_size == 18
 
 
 # Rows of an output layer alone, and shared with the embeddings.

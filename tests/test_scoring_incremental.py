@@ -118,6 +118,27 @@ def test_a_context_is_normalised_once_whatever_comes_next(made, monkeypatch):
     assert contexts == [2]
 
 
+def test_words_as_numbers_of_any_kind(made):
+    scorer = made("rnn_lm")
+    words = [5, 7]
+    want = scorer.extend(scorer.start(2), words)[1]
+    for kind in (np.uint8, np.int16, np.uint64):
+        array = np.array(words, dtype=kind)
+        assert np.array_equal(scorer.extend(scorer.start(2), array)[1], want)
+    both = scorer.next_log_probs(scorer.start(2), torch.tensor([[5], [7]]))
+    assert np.array_equal(both[:, 0], want)
+
+
+def test_no_hypotheses(made):
+    for name in ("lstm_lm", "transformer_lm", "ffnn_lm"):
+        scorer = made(name)
+        for state in (scorer.start(3).select([]), scorer.start(0)):
+            assert len(state) == 0
+            state, found = scorer.extend(state, [])
+            assert len(state) == 0 and found.shape == (0,)
+            assert len(State.concatenate([state, scorer.start(2)])) == 2
+
+
 def test_what_is_asked_wrongly(made):
     scorer = made("rnn_lm")
     state = scorer.start(2)

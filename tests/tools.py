@@ -1,8 +1,10 @@
 """Running fairseq's commands from tests, and building its objects in this process."""
 
+import argparse
 import contextlib
 import copy
 import functools
+import importlib
 import json
 import logging
 import os
@@ -10,6 +12,7 @@ import re
 import resource
 import shlex
 import signal
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
@@ -19,6 +22,7 @@ import pytest
 import torch
 from fairseq import options, tasks
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from fairseq.distributed import utils as distributed_utils
 
 from fairseq_bnce.errors import ScoringError
 
@@ -73,7 +77,15 @@ def run(
     of a process that has not imported this plugin.
     """
     start = forks.run if plugin else forks.run_alone
-    command = [sys.executable, "-m", module, *map(str, arguments)]
+    return _printed(start, [sys.executable, "-m", module, *map(str, arguments)], check, env)
+
+
+def _printed(
+    start: Callable[..., "subprocess.CompletedProcess[bytes]"],
+    command: List[str],
+    check: bool = True,
+    env: Optional[Dict[str, str]] = None,
+) -> str:
     done = start(command, env={**os.environ, "OMP_NUM_THREADS": "1", **(env or {})})
     output, what = done.stdout.decode("utf-8", "replace"), " ".join(command[2:])
     assert check == (done.returncode == 0), f"{what} exited with {done.returncode}:\n{output}"
@@ -126,13 +138,38 @@ def evaluate(
 
     ``block`` is --tokens-per-sample, and None leaves the flag out.
     """
-    blocks = [] if block is None else ["--tokens-per-sample", block]
+    flags = flags if block is None else ("--tokens-per-sample", block, *flags)
+    if plugin and check and "--user-dir" not in flags:
+        command = [sys.executable, "-m", "fairseq_cli.eval_lm", "--path", checkpoint, *flags]
+        command = list(map(str, command))
+        main = functools.partial(_evaluate, _evaluation(data, *flags), str(checkpoint), command)
+        return _printed(functools.partial(forks.run, main=main), command)
     user = ["--user-dir", PLUGIN] if plugin else []
     # Without the plugin, torch >= 2.6 refuses every checkpoint of fairseq's.
     env = {} if plugin else {"TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD": "1"}
-    fixed = ["--gen-subset", "valid", "--cpu", "--no-progress-bar", "--num-workers", "0"]
-    arguments = [data, *fixed, *user, "--path", checkpoint, *blocks, *flags]
+    arguments = _evaluation_flags(data, *user, "--path", checkpoint, *flags)
     return run("fairseq_cli.eval_lm", *arguments, check=check, plugin=plugin, env=env)
+
+
+def _evaluation_flags(data: Path, *flags: Any) -> List[str]:
+    fixed = ["--gen-subset", "valid", "--cpu", "--no-progress-bar", "--num-workers", "0"]
+    return list(map(str, [data, *fixed, *flags]))
+
+
+@functools.lru_cache(maxsize=None)
+def _evaluation(data: Path, *flags: str) -> Any:
+    """The configuration of fairseq-eval-lm, but for ``--path``."""
+    arguments = _evaluation_flags(data, "--user-dir", PLUGIN, "--path", "", *flags)
+    return composed(arguments, options.get_eval_lm_parser())
+
+
+def _evaluate(cfg: Any, checkpoint: str, command: List[str]) -> None:
+    """In a fork. Imported anew, for the module sets up logging when it is."""
+    sys.argv = command[2:]
+    sys.modules.pop("fairseq_cli.eval_lm", None)
+    command = importlib.import_module("fairseq_cli.eval_lm")
+    cfg.common_eval.path = checkpoint
+    distributed_utils.call_main(cfg, command.main)
 
 
 def perplexity(output: str) -> float:
@@ -173,9 +210,9 @@ def _configuration(data: Path, *flags: str) -> Any:
     return composed(arguments)
 
 
-def composed(arguments: List[str]) -> Any:
-    """The configuration of fairseq-train's flags."""
-    parser = options.get_training_parser()
+def composed(arguments: List[str], parser: Optional[argparse.ArgumentParser] = None) -> Any:
+    """The configuration of a command's flags; of fairseq-train by default."""
+    parser = parser or options.get_training_parser()
     return convert_namespace_to_omegaconf(options.parse_args_and_arch(parser, arguments))
 
 

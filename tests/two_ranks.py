@@ -58,15 +58,18 @@ torch.save(result, os.path.join(folder, "rank%s.pt" % rank))
 """
 
 
-def rank_command(corpus, folder, *flags, meet="env://", world=2):
-    """RANK as a script in ``folder``, and its arguments."""
+def rank_command(corpus, folder, *flags, meet="env://", world=2, on_gpu=False):
+    """RANK as a script in ``folder``, and its arguments; all ranks share the first GPU, if any."""
     folder.mkdir(exist_ok=True)
     (folder / "rank.py").write_text(RANK, encoding="utf-8")
     # Said in full: what fairseq infers from torchrun's environment, it divides by the GPUs.
     rest = ["--user-dir", PLUGIN, "--task", "language_modeling", "--save-dir", folder / "run"]
     rest += ["--distributed-backend", "gloo", "--distributed-world-size", str(world)]
     rest += ["--distributed-init-method", meet, "--distributed-no-spawn"]
-    return [folder / "rank.py", folder, corpus, *rest, *TRAINING, *flags]
+    flags = [*TRAINING, *flags]
+    if on_gpu:
+        flags = [*(flag for flag in flags if flag != "--cpu"), "--device-id", "0"]
+    return [folder / "rank.py", folder, corpus, *rest, *flags]
 
 
 def train_with_torchrun(corpus, folder, *flags):
@@ -75,21 +78,23 @@ def train_with_torchrun(corpus, folder, *flags):
     return run("torch.distributed.run", *launch, *command)
 
 
-def train_on_ranks(corpus, folder, *flags, env=None, world=2):
+def train_on_ranks(corpus, folder, *flags, env=None, world=2, on_gpu=False):
     """As torchrun does, with a fork for each rank: (exit statuses, what the ranks printed).
 
     They meet in a file: a port that was free may be taken when they bind it.
     """
     meet = f"file://{tempfile.mkdtemp(dir=folder.parent)}/meet"
-    own = rank_command(corpus, folder, *flags, meet=meet, world=world)
+    own = rank_command(corpus, folder, *flags, meet=meet, world=world, on_gpu=on_gpu)
     command = [sys.executable, *own]
     shared = {**os.environ, **(env or {}), "WORLD_SIZE": str(world), "OMP_NUM_THREADS": "1"}
     printed = [folder / f"rank{rank}.log" for rank in range(world)]
     ranks = []
+    # CUDA works in no fork of a process that has used it.
+    start = subprocess.Popen if on_gpu else forks.Popen
     for rank, log in enumerate(printed):
         named = {**shared, "RANK": str(rank), "LOCAL_RANK": str(rank)}
         with log.open("wb") as stream:
-            started = forks.Popen(command, env=named, stdout=stream, stderr=subprocess.STDOUT)
+            started = start(command, env=named, stdout=stream, stderr=subprocess.STDOUT)
         ranks.append(started)
     return [rank.wait() for rank in ranks], "".join(log.read_text("utf-8") for log in printed)
 
