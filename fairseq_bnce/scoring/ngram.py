@@ -144,6 +144,7 @@ class _NGramWords(NextWords):
         self._states: Dict[int, object] = {}  # KenLM's, by row
 
     def score(self, row: int, word: int) -> float:
+        incremental.check_id(word, len(self._ngrams.dictionary))
         if row not in self._states:
             self._states[row] = self._ngrams._read(self.state.features[row].tolist())[0]
         return self._ngrams._log_prob(self._states[row], word)
