@@ -100,6 +100,18 @@ twenty=(--learning-rates 0.07 -- --optimizer adagrad --lr-scheduler fixed --forc
 scripts/compare.py "${only[@]}" --out twenty-bnce --criteria bnce --flags-for bnce "--row-sparse --optimizer sparse_adagrad" "${twenty[@]}"
 scripts/compare.py "${only[@]}" --out twenty-softmax --criteria unigram=self_norm_softmax --flags-for unigram "--self-norm-alpha 0" "${twenty[@]}"
 
+# Ten epochs that fall to 0, the state carried over.
+ten() {  # OUT LABEL=CRITERION FLAGS, and further flags
+    scripts/compare.py ptb/bin --recipe gru200 --only-train --out $1 --criteria $2 --flags-for ${2%=*} "$3" "${@:4}" \
+        --lr-scheduler polynomial_decay --total-num-update 5810 --max-update 5810 --validate-interval-updates 0 \
+        --rnn-cell lstm --decoder-layers 2 --dropout 0.3
+}
+ten ten-softmax softmax=self_norm_softmax "--self-norm-alpha 0 --lr 0.14 --warmup-updates 100" --
+ten ten-bnce bnce=bnce "--row-sparse --optimizer sparse_adagrad --lr 0.14" --seeds 1 2 3 --
+# The last epoch by the softmax goes on with the optimiser's state, in which AT9, the checkpoint of nine epochs, has the other
+# criterion's name: state["optimizer_history"][-1]["criterion_name"] = "SelfNormSoftmaxCriterion".
+ten ten-ending softmax=self_norm_softmax "--self-norm-alpha 0.2 --optimizer sparse_adagrad --lr 0.14" -- --restore-file AT9
+
 # Batches of sentences: bench.py shares of commit d491c41.
 
 # A rate of rows and one of layers, one epoch that falls to 0.
