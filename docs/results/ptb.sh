@@ -128,8 +128,8 @@ rates() {  # RECIPE OUT, and pairs RATExSCALE
         --total-num-update $updates --max-update $updates --validate-interval-updates 0
 }
 rates gru200 rates/gru-1600 0.1x1 0.14x1 0.2x1 0.08x0.5 0.16x0.5 0.32x0.5
-rates adagrad200 rates/lstm-1600 0.14x1 0.08x0.5 0.16x0.5
-rates adam200 rates/transformer-1600 0.04x1 0.08x0.1 0.16x0.1
+rates adagrad200 rates/lstm-1600 0.14x1 0.08x0.5 0.16x0.5 0.32x0.5
+rates adam200 rates/transformer-1600 0.04x1 0.08x0.1 0.16x0.1 0.32x0.1
 targets=400 rates gru200 rates/gru-400 0.16x0.5
 targets=6400 rates gru200 rates/gru-6400 0.16x0.5
 targets=400 rates adam200 rates/transformer-400 0.16x0.1
