@@ -50,7 +50,7 @@ train novels-bpe16000 novels-pieces16 690 60
 # The peers
 scripts/bench.py peers ptb --out peers-ptb --kenlm KENLM --pieces ptb-bpe4000
 scripts/bench.py peers novels --out peers-novels --kenlm KENLM --pieces novels-bpe4000 novels-bpe16000
-# faster-rnnlm: bench.py of commit d491c41, with --faster-rnnlm.
+# faster-rnnlm: bench.py of commit d491c41, with --faster-rnnlm FASTER --seconds 900.
 
 # The best road, alone and mixed with KenLM. novels/bin and every-word/bin are made by adaptive-softmax.sh.
 seeds=1
@@ -79,7 +79,6 @@ split ptb split-ptb-581 581
 split ptb split-ptb-1162 1162
 split novels split-novels-3000 3000
 split novels split-novels-6000 6000
-seeds=1
 split every-word split-words-4400 4400
 for updates in 1000 2000; do
     scripts/compare.py novels/bin --out novels-adaptive-$updates --recipe adagrad200 --only-train --criteria adaptive=adaptive_loss \
