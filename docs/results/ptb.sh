@@ -104,7 +104,7 @@ scripts/compare.py "${only[@]}" --out twenty-softmax --criteria unigram=self_nor
 ten() {  # OUT LABEL=CRITERION FLAGS, and further flags
     scripts/compare.py ptb/bin --recipe gru200 --only-train --out $1 --criteria $2 --flags-for ${2%=*} "$3" "${@:4}" \
         --lr-scheduler polynomial_decay --total-num-update 5810 --max-update 5810 --validate-interval-updates 0 \
-        --rnn-cell lstm --decoder-layers 2 --dropout 0.3
+        --arch rnn_lm --rnn-cell lstm --decoder-layers 2 --dropout 0.3
 }
 ten ten-softmax softmax=self_norm_softmax "--self-norm-alpha 0 --lr 0.14 --warmup-updates 100" --
 ten ten-bnce bnce=bnce "--row-sparse --optimizer sparse_adagrad --lr 0.14" --seeds 1 2 3 --
