@@ -94,7 +94,7 @@ class RowSparseFairseqOptimizer(FairseqOptimizer):
         for group in self.param_groups:
             group["lr"] = lr * group.get("lr_scale", 1.0)
 
-    def load_state_dict(self, state_dict: Dict[str, Any], overrides: Any = None) -> None:
+    def load_state_dict(self, state_dict: Dict[str, Any], optimizer_overrides: Any = None) -> None:
         """Load a state, and then options that replace its own.
 
         Raises:
@@ -104,7 +104,7 @@ class RowSparseFairseqOptimizer(FairseqOptimizer):
         saved, own = ([group.get("lr_scale", 1.0) for group in some] for some in groups)
         required = f"{saved[-1]}, as in the checkpoint, or --reset-optimizer"
         require("--dense-lr-scale", required, own[-1], saved == own)
-        super().load_state_dict(state_dict, overrides)
+        super().load_state_dict(state_dict, optimizer_overrides)
 
     def all_reduce_grads(self, module: nn.Module) -> None:
         """Average gradients over the ranks: dense ones by the wrapper, row-sparse ones here."""

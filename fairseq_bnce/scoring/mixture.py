@@ -185,9 +185,12 @@ class _MixedWords(NextWords):
     def score(self, row: int, word: int) -> float:
         # Without numpy, whose calls take longer than a lookup of KenLM's.
         check_id(word, len(self._mixture.dictionary))
-        own, zero = self._mixture._own[:, word].tolist(), self._mixture._zero[:, word].tolist()
-        found = zip(self._log_weights, self._parts, own, zero)
-        terms = [log_w + part.score(row, word) for log_w, part, word, none in found if not none]
+        own, zeros = self._mixture._own[:, word].tolist(), self._mixture._zero[:, word].tolist()
+        terms = [
+            log_weight + part.score(row, own_word)
+            for log_weight, part, own_word, zero in zip(self._log_weights, self._parts, own, zeros)
+            if zero == 0  # the model knows the word, or none does
+        ]
         greatest = max(terms)
         return greatest + math.log(sum(math.exp(term - greatest) for term in terms))
 
