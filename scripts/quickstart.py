@@ -80,7 +80,8 @@ def train(data: Path, folder: Path, criterion: str, flags: Sequence[str]) -> Val
     training = logs.read_training(log)
     for epoch, point in enumerate(training.curve, 1):
         print(f"  epoch {epoch}: validation perplexity {point['ppl']:.2f}")
-    speed = point["words"] / point["processor_seconds"]
+    last = training.curve[-1]
+    speed = last["words"] / last["processor_seconds"]
     return {"ppl": evaluate(data, folder, flags), "words": speed}
 
 

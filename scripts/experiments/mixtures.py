@@ -41,6 +41,7 @@ def measure(
             found.setdefault(way, {})[split] = {
                 "weight": weights[other],
                 "mixed": _perplexity(_mix(weights[other], own[split], known[split])),
+                "mixed_own_weight": _perplexity(_mix(weights[split], own[split], known[split])),
                 "network": _perplexity(own[split]),
                 "ngrams": _perplexity(known[split]),
             }

@@ -7,7 +7,7 @@ import re
 from typing import Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 BASE = math.log(1.0001)  # of pocketsphinx's logarithms
-_NODE = re.compile(r"^(\d+) (\S+) (\d+) .*;", re.MULTILINE)  # number, word, first frame
+_NODE = re.compile(r"^(\d+) (\S+) .*;", re.MULTILINE)
 _EDGE = re.compile(r"^(\d+) (\d+) (-?\d+)$", re.MULTILINE)
 _ENDS = re.compile(r"^(?:Initial|Final) (\d+)", re.MULTILINE)
 _VARIANT = re.compile(r"\(\d+\)$")  # of a pronunciation
@@ -26,7 +26,7 @@ class Lattice(NamedTuple):
     """Words as nodes.
 
     Attributes:
-        words: of the nodes, each behind all that follow it.
+        words: of the nodes.
         edges: to the words that may follow, with the log-probability, nats, of the sound until
             they begin.
         start, end: nodes of <s> and </s>.
@@ -48,8 +48,7 @@ class Path(NamedTuple):
 
 def parse(text: str) -> Lattice:
     """Read a lattice as pocketsphinx writes it."""
-    nodes = sorted(_NODE.findall(text), key=lambda node: -int(node[2]))  # edges lead on in time
-    words = {int(number): _VARIANT.sub("", word) for number, word, _ in nodes}
+    words = {int(number): _VARIANT.sub("", word) for number, word in _NODE.findall(text)}
     edges: Edges = {}
     for one, other, score in (map(int, edge) for edge in _EDGE.findall(text)):
         if score * BASE > _NEVER:
@@ -62,7 +61,7 @@ def without_fillers(lattice: Lattice) -> Lattice:
     prices = {node: _price(word) for node, word in lattice.words.items()}
     prices.update({lattice.start: None, lattice.end: None})
     edges: Edges = {}
-    for node in lattice.words:
+    for node in _last_first(lattice):
         found = edges.setdefault(node, {})
         for after, sound in lattice.edges.get(node, {}).items():
             price = prices[after]
@@ -79,6 +78,22 @@ def _price(word: str) -> Optional[float]:
     if word in ("<s>", "<sil>"):
         return _SILENCE
     return _NOISE if word[0] in "[<" else None
+
+
+def _last_first(lattice: Lattice) -> List[int]:
+    """Return the nodes that are reached from <s>, each behind all that follow it."""
+    found: List[int] = []
+    entered = set()
+
+    def visit(node: int) -> None:
+        entered.add(node)
+        for after in lattice.edges.get(node, ()):
+            if after not in entered:
+                visit(after)
+        found.append(node)
+
+    visit(lattice.start)
+    return found
 
 
 def best_paths(lattice: Lattice, trigram: Trigram, weight: float, limit: int) -> Iterator[Path]:
@@ -112,9 +127,9 @@ def best_paths(lattice: Lattice, trigram: Trigram, weight: float, limit: int) ->
 def _best_rests(lattice: Lattice, trigram: Trigram, weight: float) -> Dict[int, float]:
     """Return the best total with bigrams from every word from which </s> is reached."""
     rest = {lattice.end: 0.0}
-    for node, text in lattice.words.items():
-        word = (text,)
-        for after, sound in lattice.edges.get(node, {}).items():
+    for node in _last_first(lattice):
+        word = (lattice.words[node],)
+        for after, sound in lattice.edges[node].items():
             if after in rest:
                 total = sound + weight * trigram(word, lattice.words[after]) + rest[after]
                 rest[node] = max(total, rest.get(node, -math.inf))

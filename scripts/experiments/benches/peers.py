@@ -27,17 +27,17 @@ def measure(options: Any) -> Dict[str, Any]:
 
 def _kenlm(shop: Workshop, texts: Dict[str, Path]) -> Dict[str, Any]:
     """Estimate an n-gram model with modified Kneser-Ney smoothing, and score with it."""
-    stored = shop.out / "kenlm.json"
-    if not stored.exists():
+
+    def estimate() -> Dict[str, float]:
         ended = [shop.run(line, text=texts["train"]) for line in _COMMANDS["KenLM"]]
         (shop.out / "kenlm.arpa").unlink()
-        costs = {
+        return {
             "seconds": sum(one.cpu_seconds for one in ended),
             "peak_bytes": max(one.peak_bytes for one in ended),
             "disk_bytes": (shop.out / "kenlm.bin").stat().st_size,
         }
-        stored.write_text(json.dumps(costs), encoding="utf-8")
-    found = json.loads(stored.read_text(encoding="utf-8"))
+
+    found = shop.once("kenlm", estimate)
     for split in SPLITS[1:]:
         printed = shop.out / f"kenlm.{split}"
         query = shop.run(_COMMANDS["query"], way="summary", text=texts[split], printed=printed)
