@@ -77,7 +77,12 @@ def test_noise_is_counted_from_the_training_subset(lines, subset, corpus, pairs)
     assert torch.equal(criterion.noise.unigram.log_q, log_q)
 
 
-@pytest.mark.parametrize("flags", [[], ["--add-bos-token"]], ids=["plain", "bos"])
+CUT = {"plain": [], "bos": ["--add-bos-token"]}
+CUT["truncated"] = ["--shorten-method", "truncate", "--tokens-per-sample", "6"]
+CUT["cropped"] = ["--shorten-method", "random_crop", "--tokens-per-sample", "6", *CUT["bos"]]
+
+
+@pytest.mark.parametrize("flags", CUT.values(), ids=CUT)
 def test_targets_of_all_files_and_folders_are_counted(flags, corpus, tmp_path):
     """Two folders, the first with train and train1; each is checked before it is read."""
     for folder, names in (("a", ("train", "valid")), ("b", ("valid",))):

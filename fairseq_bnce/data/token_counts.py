@@ -17,6 +17,7 @@ import torch
 from fairseq import utils
 from fairseq.data import Dictionary, FairseqDataset, data_utils
 from fairseq.data.indexed_dataset import MMapIndexedDataset, infer_dataset_impl
+from fairseq.data.shorten_dataset import maybe_shorten_dataset
 from fairseq.data.token_block_utils_fast import _get_slice_indices_fast
 from fairseq.tasks import FairseqTask
 
@@ -45,7 +46,7 @@ def training_target_counts(task: FairseqTask, subset: str = "train") -> torch.Te
     Returns:
         (V,) int64, for each word of the target dictionary. Words outside an
         ``--output-dictionary-size`` count as ``<unk>``. ``<s>`` counts once for each block to which
-        ``--add-bos-token`` adds it.
+        ``--add-bos-token`` adds it. The ends of lines that ``--shorten-method`` drops do not count.
 
     Raises:
         InputError: if there are no training data, or they don't fit the dictionary.
@@ -54,7 +55,7 @@ def training_target_counts(task: FairseqTask, subset: str = "train") -> torch.Te
     prefixes = [prefix for split in splits for prefix in split_prefixes(folders, split)]
     source = f"{len(prefixes)} file(s)" if prefixes else f"the loaded '{subset}' set"
     if prefixes:
-        counts = _counts_of_files(task, prefixes)
+        counts = _counts_of_files(task, prefixes, subset)
     else:
         counts = _count_words(_loaded_targets(task, subset), source, task.target_dictionary)
     if not counts.any():
@@ -80,26 +81,34 @@ def _target_names(config: object, subset: str) -> Tuple[List[str], List[str]]:
     return utils.split_paths(data) if data else [], splits
 
 
-def _counts_of_files(task: FairseqTask, prefixes: List[str]) -> np.ndarray:
+def _counts_of_files(task: FairseqTask, prefixes: List[str], subset: str) -> np.ndarray:
     """Count the targets in binarised files."""
     dictionary = task.target_dictionary
     full = task.source_dictionary if hasattr(task, "output_dictionary") else dictionary
     counts = np.sum([count_tokens(prefix, full, cache=True) for prefix in prefixes], axis=0)
     args = getattr(task, "args", None)
     if hasattr(args, "sample_break_mode"):  # only language_modeling cuts blocks
-        _count_as_cut(counts, args, prefixes, full)
+        _count_as_cut(counts, args, prefixes, full, subset)
     targets, others = np.split(counts, [len(dictionary)])
     targets[dictionary.unk()] += others.sum()
     return targets
 
 
-def _count_as_cut(counts: np.ndarray, args: Any, prefixes: List[str], words: Dictionary) -> None:
-    """Add the <s> in front of each block, and subtract the </s> between documents."""
-    mode = str(args.sample_break_mode)
-    if not (mode == "complete_doc" or args.add_bos_token):
+def _count_as_cut(
+    counts: np.ndarray, args: Any, prefixes: List[str], words: Dictionary, subset: str
+) -> None:
+    """Add <s> in front of each block; subtract ends of lines, and </s> between documents."""
+    mode, method = str(args.sample_break_mode), getattr(args, "shorten_method", "none")
+    if mode != "complete_doc" and method == "none" and not args.add_bos_token:
         return
+    counts *= method == "none"
     for _, files in itertools.groupby(prefixes, os.path.dirname):  # the files of a folder: one text
-        sizes = np.concatenate([_read(prefix, words)[0] for prefix in files])
+        text = _lines(next(files), words, combine=True)
+        if method != "none":
+            only, length = args.shorten_data_split_list, args.tokens_per_sample
+            text = maybe_shorten_dataset(text, subset, only, method, length, args.seed)
+            counts += _count_words(_pieces(text), subset, words)
+        sizes = np.array(text.sizes, dtype=np.int64)
         if mode == "complete_doc":
             empty_lines = (sizes == _SEPARATOR).sum()
             counts[words.eos()] -= min(empty_lines, counts[words.eos()])
@@ -181,7 +190,7 @@ def count_tokens(prefix: str, dictionary: Dictionary, cache: bool = False) -> np
         counts = np.load(path)
         if len(counts) == len(dictionary):
             return counts
-    counts = _count_words(_read(prefix, dictionary)[1], prefix, dictionary)
+    counts = _count_words(_read(prefix, dictionary), prefix, dictionary)
     if cache:
         _write_cache(prefix, path, counts)
     return counts
@@ -199,27 +208,36 @@ def _count_words(parts: Iterable[np.ndarray], name: str, dictionary: Dictionary)
     return counts
 
 
-def _read(prefix: str, dictionary: Dictionary) -> Tuple[np.ndarray, Iterable[np.ndarray]]:
-    """Return the sizes of a file's lines, (lines,) int64, and its word ids in pieces."""
+def _read(prefix: str, dictionary: Dictionary) -> Iterable[np.ndarray]:
+    """Return a file's word ids in pieces."""
     kind = infer_dataset_impl(prefix)
     required = f"{prefix}.bin, {prefix}.idx: required two whole files made by fairseq-preprocess"
     if kind is None:
         raise InputError(f"{required}, got none")
     if kind != "mmap":
-        # fairseq has to know in advance which items of a "cached" file are read.
-        kind = "lazy" if kind == "cached" else kind
-        data = data_utils.load_indexed_dataset(prefix, dictionary, kind)
-        items = ([data[number].numpy() for number in numbers] for numbers in _slices(len(data)))
-        return np.array(data.sizes, dtype=np.int64), map(np.concatenate, items)
+        return _pieces(_lines(prefix, dictionary))
     try:
         index = MMapIndexedDataset.Index(f"{prefix}.idx")
-        sizes = np.array(index.sizes, dtype=np.int64)  # a copy: the index closes its file
+        size = index.sizes.sum(dtype=np.int64)
         tokens = np.memmap(f"{prefix}.bin", mode="r", dtype=index.dtype)
     except ValueError as error:
         raise InputError(f"{required}, got: {error}") from error
-    if len(tokens) != sizes.sum():
-        raise InputError(f"{required}, got {len(tokens):,} word ids of {sizes.sum():,}")
-    return sizes, iter(np.array_split(tokens, 1 + len(tokens) // _COUNT_AT_ONCE))
+    if len(tokens) != size:
+        raise InputError(f"{required}, got {len(tokens):,} word ids of {size:,}")
+    return np.array_split(tokens, 1 + len(tokens) // _COUNT_AT_ONCE)
+
+
+def _lines(prefix: str, words: Dictionary, combine: bool = False) -> Any:
+    """Return fairseq's data set of a file, or of all files of its split."""
+    kind = infer_dataset_impl(prefix)
+    # fairseq has to know in advance which items of a "cached" file are read.
+    kind = "lazy" if kind == "cached" else kind
+    return data_utils.load_indexed_dataset(prefix, words, kind, combine)
+
+
+def _pieces(lines: Any) -> Iterator[np.ndarray]:
+    items = ([lines[number].numpy() for number in numbers] for numbers in _slices(len(lines)))
+    return map(np.concatenate, items)
 
 
 # ---------------------------------------------------------------- cache
