@@ -44,7 +44,7 @@ SCORE = [
     ("text --path BOTH --document", "--document: "),
     ("text --path TRANSFORMER --document --context-window 99", "--context-window: "),
     ("text --out text", "--out"),
-    ("--shard 1/2 -", "--shard"),
+    *((f"--shard 1/2 {name}", "--shard") for name in ("-", "/dev/null")),
     ("--shard 1/2 --document text", "--shard"),
     ("--given given", "line 2", "w1\tw2\nw1 w2\n"),
     ("--given --nemo 1 0 tab", "--given"),
@@ -53,6 +53,7 @@ SCORE = [
     ("text --path LSTM --mix-with BOTH", "--mix-with"),
     ("text --path BOTH --mix-with RNN", "--mix-with"),
     *((f"text {flags}", "--mix-with") for flags in ("--mix-tune text", "--mix-weights-out w")),
+    ("text --mix-with RNN --mix-weight given --out given", "--out", '{"weights": [0.3, 0.7]}'),
     ("text --mix-weight 0.4", "--mix-with"),
     *(
         (f"text --mix-with RNN --mix-weight {weight}", "--mix-weight")

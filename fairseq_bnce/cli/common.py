@@ -264,6 +264,8 @@ def check_files(
     check_needs(options, "mix_with", "mix_weight", "mix_tune", "mix_weights_out")
     models = model_files(options.path, options.data) if options.path else []
     own = [*models, *options.mix_with, options.mix_tune]
+    if isinstance(options.mix_weight, str):  # which fitted weights may replace
+        check_outputs(outputs, [options.mix_weight])
     check_outputs({**outputs, "--mix-weights-out": options.mix_weights_out}, [*inputs, *own])
 
 

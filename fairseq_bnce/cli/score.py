@@ -31,6 +31,7 @@ import csv
 import itertools
 import json
 import math
+import os
 import re
 import sys
 from typing import TYPE_CHECKING, Any, Deque, Dict, Iterable, Iterator, Mapping, Optional, Tuple
@@ -150,8 +151,10 @@ def shard(text: str) -> Tuple[int, int]:
 
 def _part(text: TextLines, number: int, parts: int) -> Tuple[Iterable[str], int]:
     """Return one of several parts of a text, which is read twice: lines, and how many go before."""
-    if STDIN in text.names:
-        raise InputError("--shard: required files, got standard input, which is read once")
+    # Read again, a pipe would be empty or block.
+    if STDIN in text.names or not all(map(os.path.isfile, text.names)):
+        got = f"{' '.join(text.names)}, which is read once"
+        raise InputError(f"--shard: required files, got {got}")
     count = sum(1 for _ in TextLines(text.names))
     first = count * (number - 1) // parts
     return itertools.islice(text, first, count * number // parts), first
