@@ -88,8 +88,6 @@ scripts/compare.py novels/bin --out transformer-adaptive-adagrad --recipe adam20
 # PTB, lstm_lm.
 methods=(--criteria softmax=cross_entropy adaptive=adaptive_loss bnce ranking=bnce --recipe adagrad200
     --profile-batches 0 --flags-for bnce "$sparse" --flags-for ranking "$sparse --objective ranking")
-scripts/compare.py ptb/bin --out ptb-grid "${methods[@]}" --only-train --learning-rates 0.05 0.1 0.025 \
-    -- --max-update 200 --validate-interval-updates 100 --max-valid-steps 14
 longer=(-- --max-update 1000 --validate-interval-updates 100 --max-valid-steps 14)
 scripts/compare.py ptb/bin --out ptb-longer "${methods[@]}" --learning-rates 0.05 "${longer[@]}"
 scripts/compare.py ptb/bin --out ptb-own --criteria bnce ranking=bnce --recipe adagrad200 --profile-batches 0 \

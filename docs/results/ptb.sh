@@ -66,14 +66,6 @@ scripts/compare.py "${only[@]}" --out gru1600 --criteria adagrad=bnce --learning
     --flags-for adagrad "$warm --optimizer sparse_adagrad" "${gru[@]}" --batch-size 80
 scripts/compare.py "${only[@]}" --out gru1600-adam --criteria adam=bnce --learning-rates 0.004 0.008 \
     --flags-for adam "$warm --optimizer lazy_adam" "${gru[@]}" --batch-size 80
-scripts/compare.py "${only[@]}" --out curve --criteria falling=bnce \
-    --flags-for falling "$warm --optimizer sparse_adagrad --lr 0.1,0.03" \
-    "${gru[@]}" --batch-size 80 --max-epoch 2 --validate-interval-updates 145
-
-# The same with the state carried over and a rate that falls to 0; 0.14 and two epochs: ptb-road of peers.sh.
-road=(ptb/bin --recipe gru200 --only-train --criteria road=bnce --flags-for road "--row-sparse --optimizer sparse_adagrad")
-scripts/compare.py "${road[@]}" --out road-400 --learning-rates 0.07 0.1 -- --batch-size 20 \
-    --lr-scheduler polynomial_decay --total-num-update 2324 --max-update 2324 --validate-interval-updates 0 --state-reset-rate 0
 
 # Optimisers, one epoch of a transformer.
 one=(-- --max-epoch 1 --validate-interval-updates 0)
