@@ -98,7 +98,7 @@ ten() {  # OUT LABEL=CRITERION FLAGS, and further flags
         --lr-scheduler polynomial_decay --total-num-update 5810 --max-update 5810 --validate-interval-updates 0 \
         --arch rnn_lm --rnn-cell lstm --decoder-layers 2 --dropout 0.3
 }
-ten ten-softmax softmax=self_norm_softmax "--self-norm-alpha 0 --lr 0.14 --warmup-updates 100" --
+ten ten-softmax softmax=self_norm_softmax "--self-norm-alpha 0 --lr 0.14 --warmup-updates 100" --seeds 1 2 3 --
 ten ten-bnce bnce=bnce "--row-sparse --optimizer sparse_adagrad --lr 0.14" --seeds 1 2 3 --
 ten ten-ranking ranking=bnce "--row-sparse --optimizer sparse_adagrad --lr 0.14 --objective ranking --self-norm-alpha 0.2
     --noise-samples-by-epoch 800,800,800,800,800,800,800,800,4000" --
