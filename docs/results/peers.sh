@@ -64,7 +64,6 @@ road reset ptb ptb-reset 1162
 road road novels novels-3500 3500 --state-reset-rate 0
 road reset novels novels-3000 3000
 road reset novels novels-10000 10000
-road reset every-word words-4400 4400
 road reset every-word words-8000 8000
 seeds="1 2"
 road reset novels novels-6000 6000
@@ -80,6 +79,7 @@ split ptb split-ptb-1162 1162
 split novels split-novels-3000 3000
 split novels split-novels-6000 6000
 split every-word split-words-4400 4400
+split every-word split-words-6400 6400
 for updates in 1000 2000; do
     scripts/compare.py novels/bin --out novels-adaptive-$updates --recipe adagrad200 --only-train --criteria adaptive=adaptive_loss \
         --learning-rates 0.1 -- --decoder-layers 1 --clip-norm 1 --lr-scheduler polynomial_decay --total-num-update $updates \
@@ -106,7 +106,7 @@ scripts/bench.py peers novels --out mixed-novels --kenlm KENLM --mix split-novel
 mkdir -p text/every-word
 cp mscc-all/text/train.txt text/every-word/
 for split in valid test; do awk 'NR % 15 == 1' mscc-all/text/$split.txt > text/every-word/$split.txt; done
-scripts/bench.py peers text/every-word --out mixed-words --kenlm KENLM --mix split-words-4400/comparison.json words-{4400,8000}/comparison.json
+scripts/bench.py peers text/every-word --out mixed-words --kenlm KENLM --mix split-words-{4400,6400}/comparison.json words-8000/comparison.json
 
 # Rates, sizes and batches, five minutes each.
 rates="0.14 0.2" road road novels novels-rates 3000
