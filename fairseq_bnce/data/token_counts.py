@@ -101,7 +101,8 @@ def _count_as_cut(
     mode, method = str(args.sample_break_mode), getattr(args, "shorten_method", "none")
     if mode != "complete_doc" and method == "none" and not args.add_bos_token:
         return
-    counts *= method == "none"
+    if method != "none":
+        counts.fill(0)  # counted again, as cut
     for _, files in itertools.groupby(prefixes, os.path.dirname):  # the files of a folder: one text
         text = _lines(next(files), words, combine=True)
         if method != "none":
