@@ -60,6 +60,19 @@ scripts/compare.py "${transformers[@]}" --out every-transformer-grid --learning-
     -- --max-update 200 --validate-interval-updates 200
 scripts/compare.py "${transformers[@]}" --out every-transformer --learning-rates 0.002 --seeds 1 2 3 \
     -- --max-update 3100 --validate-interval-updates 500
+# The same by Adagrad, whose rate falls to 0.
+falling() {  # OUT UPDATES LABEL=CRITERION FLAGS, and further flags
+    scripts/compare.py every-word/bin --out $1 --recipe adam200 --profile-batches 0 --only-train --criteria $3 --flags-for ${3%=*} "$4" \
+        "${@:5}" --arch transformer_lm --clip-norm 1 --warmup-updates 100 --lr-scheduler polynomial_decay --total-num-update $2 --max-update $2
+}
+rows="--row-sparse --optimizer sparse_adagrad"
+for rate in 0.16x0.1 0.08x0.2 0.04x0.4; do
+    falling every-bands-$rate 600 $rate=bnce "$bands $rows --lr ${rate%x*} --dense-lr-scale ${rate#*x}" -- --validate-interval-updates 0
+done
+falling every-tied-falling 600 tied=bnce "--share-decoder-input-output-embed $rows --lr 0.16 --dense-lr-scale 0.1" -- --validate-interval-updates 0
+falling every-adaptive-falling 600 adaptive=adaptive_loss "$bands --optimizer adagrad --lr 0.04" -- --validate-interval-updates 0
+falling every-bands-adagrad 3100 bands-adagrad=bnce "$bands $rows --dense-lr-scale 0.4" --learning-rates 0.04 --seeds 1 2 3 \
+    -- --validate-interval-updates 500
 scripts/bench.py scoring --out scoring --vocab 239187 --tokens 50000 200000 --exact-tokens 2000 8000 --memory-lines
 
 # Novels, transformer_lm.
