@@ -10,16 +10,16 @@ cp mscc/text/*.txt novels/
 for split in valid test; do awk 'NR % 15 == 1' mscc/text/$split.txt > novels/$split.txt; done
 
 # Subwords: pip install subword-nmt
-pieces() {  # CORPUS MERGES LINES
+split_words() {  # CORPUS MERGES LINES
     mkdir -p $1-bpe$2
     head -n $3 $1/train.txt | sed 's/<unk>//g' | subword-nmt learn-bpe -s $2 > $1-bpe$2/codes
     for split in train valid test; do
         subword-nmt apply-bpe -c $1-bpe$2/codes --glossaries '<unk>' < $1/$split.txt > $1-bpe$2/$split.txt
     done
 }
-pieces ptb 4000 50000
-pieces novels 4000 500000
-pieces novels 16000 500000
+split_words ptb 4000 50000
+split_words novels 4000 500000
+split_words novels 16000 500000
 for text in ptb novels ptb-bpe4000 novels-bpe4000 novels-bpe16000; do
     scripts/fairseq-bnce prepare-text --tokenized --train $text/train.txt --valid $text/valid.txt \
         --test $text/test.txt --out $text/data
@@ -80,6 +80,13 @@ split novels split-novels-3000 3000
 split novels split-novels-6000 6000
 split every-word split-words-4400 4400
 split every-word split-words-6400 6400
+pieces() {  # CORPUS MERGES UPDATES
+    scripts/compare.py $1-bpe$2/data/bin --out $1-gru-bpe$2 --recipe gru200 --only-train --criteria bpe$2=self_norm_softmax \
+        --flags-for bpe$2 "--self-norm-alpha 0 --lr 0.14" -- --lr-scheduler polynomial_decay --warmup-updates 100 \
+        --total-num-update $3 --max-update $3 --validate-interval-updates 0
+}
+pieces novels 4000 2100
+pieces novels 16000 700
 for updates in 1000 2000; do
     scripts/compare.py novels/bin --out novels-adaptive-$updates --recipe adagrad200 --only-train --criteria adaptive=adaptive_loss \
         --learning-rates 0.1 -- --decoder-layers 1 --clip-norm 1 --lr-scheduler polynomial_decay --total-num-update $updates \
