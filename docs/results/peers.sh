@@ -85,6 +85,7 @@ pieces() {  # CORPUS MERGES UPDATES
         --flags-for bpe$2 "--self-norm-alpha 0 --lr 0.14" -- --lr-scheduler polynomial_decay --warmup-updates 100 \
         --total-num-update $3 --max-update $3 --validate-interval-updates 0
 }
+pieces ptb 4000 2100
 pieces novels 4000 2100
 pieces novels 16000 700
 for updates in 1000 2000; do
