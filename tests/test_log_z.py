@@ -353,6 +353,27 @@ def test_fine_tuning(corpus, tmp_path):
     assert learned != 0 and state["task_state"]["log_z"] == measured + learned
 
 
+@pytest.mark.parametrize(
+    "model, more, is_level",
+    [(LSTM, [], True), (LSTM, ["--bf16"], False), *modern((TIED_TRANSFORMER, [], False))],
+    ids=["rows of its own", "copied rows", "rows that are read"],
+)
+def test_a_softmax_is_made_level_by_what_all_rows_share(model, more, is_level, corpus, tmp_path):
+    """Probabilities stay, and log Z_c varies less, before anything is learned."""
+    plain = [*model, "--criterion", "cross_entropy", "--optimizer", "adam", "--lr", "0.05"]
+    train(corpus, tmp_path / "plain", *plain, "--max-epoch", "3")
+    start = ["--finetune-from-model", tmp_path / "plain" / "checkpoint_last.pt", "--no-save"]
+    flags = [*model, *AUTO, *more, *start, "--max-update", "1", "--lr", "1e-12"]
+
+    def stats(*log_z):
+        return valid_stats(train(corpus, tmp_path / "on", *flags, *log_z))
+
+    found, kept = stats(), stats("--log-z", "5")
+    assert found["ppl"] == pytest.approx(kept["ppl"], rel=0.01 if more else 1e-4)
+    share = found["sigma_z"] / kept["sigma_z"]
+    assert share < 0.8 if is_level else share == pytest.approx(1, rel=0.01)
+
+
 def test_translation_resumes_with_its_log_z(pairs, tmp_path):
     """fairseq-validate loads no criterion's parameters: the task state has a learned log Z, too."""
     flags = [*SEQ2SEQ, *AUTO, "--save-interval-updates", "2", "--optimizer", "adam"]

@@ -94,7 +94,11 @@ class SelfNormalizingCriterion(CriterionWithLogZ):
     Attributes:
         noise: the source of noise, and the unigram distribution.
         self_norm_alpha: the weight of the penalty in this epoch.
+        sets_rows: whether the first batch may set the output layer's rows, which the trainer has
+            no copies of.
     """
+
+    sets_rows = False
 
     def __init__(self, task: FairseqTask, options: Options, normalises_itself: bool = True):
         super().__init__(task, options, normalises_itself)
@@ -278,6 +282,8 @@ class SelfNormalizingCriterion(CriterionWithLogZ):
         if self.is_unknown:
             device = batch.target.device
             tokens = contexts_to_measure(len(batch), len(batch.layer), device)
+            if self.continued is not None and self.sets_rows:
+                batch.layer.level(batch.features[tokens])
             with torch.no_grad():
                 self.measure_log_z(self.log_partition(batch, tokens))
         if not self.is_unknown:  # else no rank has a token: the next batch is the first

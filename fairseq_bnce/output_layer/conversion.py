@@ -1,20 +1,19 @@
 """An adaptive softmax of fairseq's, converted to bands, and where the scores of bands start."""
 
 import copy
-from typing import Any
 
 import torch
 from fairseq.dataclass import FairseqDataclass
 from fairseq.modules import AdaptiveInput, AdaptiveSoftmax
 from torch import Tensor, nn
 
-from fairseq_bnce import losses, ranks
+from fairseq_bnce import losses
 from fairseq_bnce.errors import UnsupportedModelError
 from fairseq_bnce.output_layer.bands import Adaptive, InBands, refuse
+from fairseq_bnce.output_layer.rows import fitted
 
 _QUIET = 0.1  # random rows are multiplied by it
 _MAX_CONTEXTS = 4096  # for the fit of an adaptive softmax's normalisers
-_RIDGE = 0.1  # relative to the features' mean variance
 
 
 class Bands(InBands, AdaptiveSoftmax):
@@ -62,9 +61,9 @@ class Bands(InBands, AdaptiveSoftmax):
     def start(self, features: Tensor, log_z: float) -> None:
         """Have scores begin near those of the adaptive softmax whose parameters were loaded.
 
-        The bias subtracts the head's mean normaliser. Bias and class rows together subtract each
-        tail's normaliser, approximated by a linear function of the features. In the fit, a context
-        weighs as much as the tail is likely there.
+        Bias and rows together subtract the normalisers of head and tails, approximated by linear
+        functions of the features. Where embeddings share the head's rows, only the bias subtracts
+        the head's. In the fit of a tail, a context weighs as much as the tail is likely there.
 
         Args:
             features: (N, D).
@@ -72,19 +71,22 @@ class Bands(InBands, AdaptiveSoftmax):
         """
         softmax, some = Adaptive(self), features[:_MAX_CONTEXTS]
         head = softmax.log_partition(some, False)
-        of_head = _fitted(some, head, torch.ones_like(head))
+        of_head = fitted(some, head)
         if of_head is None:  # no rank has a context
             return
-        self.output_bias[: self.cutoff[0]] = log_z - of_head[2]
+        is_free = isinstance(self.head, nn.Linear)
+        constant = of_head[1] if is_free else of_head[2]
+        self.output_bias[: self.cutoff[0]] = log_z - constant
         for band, class_row in zip(self._bands()[1:], self._class_rows(is_stored=True)):
             part = softmax._part(band, some)
             share = (part.offset - head).exp()
-            of_tail, every = losses.log_partition(*part[:3]), torch.ones_like(share)
+            of_tail = losses.log_partition(*part[:3])
             # Shares may all underflow.
-            found = _fitted(some, of_tail, share) or _fitted(some, of_tail, every)
-            slope, constant, _ = found
-            class_row -= slope
-            self.output_bias[band.first : band.end] = log_z - of_head[2] - constant
+            of_tail = fitted(some, of_tail, share) or fitted(some, of_tail)
+            class_row -= of_tail[0]
+            self.output_bias[band.first : band.end] = log_z - constant - of_tail[1]
+        if is_free:
+            self.head.weight -= of_head[0]
         self.is_started = False
 
     @torch.no_grad()
@@ -144,20 +146,3 @@ def with_adaptive_softmax(options: FairseqDataclass) -> FairseqDataclass:
     options = copy.copy(options)
     options.criterion = "adaptive_loss"
     return options
-
-
-def _fitted(features: Tensor, values: Tensor, weights: Tensor) -> Any:
-    """Fit slope (D,), constant and mean of a linear function of all ranks' features.
-
-    None where all weights are 0. A ridge keeps the slope out of directions without much variance.
-    """
-    h, w = features.double(), weights.double()
-    count = ranks.total(w.sum()[None])[0]
-    if not count:
-        return None
-    centre, mean = ranks.total(w @ h) / count, ranks.total((w @ values.double())[None])[0] / count
-    h, deviation = h - centre, (values.double() - mean) * w
-    square = ranks.total((h * w[:, None]).t() @ h)
-    square.diagonal().add_(_RIDGE * square.diagonal().mean() + 1e-9)
-    slope = torch.linalg.solve(square, ranks.total(deviation @ h))
-    return slope.to(features), float(mean - slope @ centre), float(mean)

@@ -23,7 +23,7 @@ from fairseq_bnce.losses.words import Words, distinct, wide_linear
 from fairseq_bnce.optim.row_sparse import gather, is_marked
 from fairseq_bnce.output_layer.bands import Adaptive
 from fairseq_bnce.output_layer.conversion import Bands
-from fairseq_bnce.output_layer.rows import Kind, Matrix, Table
+from fairseq_bnce.output_layer.rows import Kind, Matrix, Table, fitted
 
 # Marks squashed scores. fairseq's own error shows the name: Unexpected key(s) in state_dict:
 # "decoder.<this>".
@@ -67,6 +67,12 @@ class Plain(Kind):
         weight = gather(self._weight, ids)
         weight = weight if self._gain is None else _normalised(weight, gather(self._gain, ids))
         return Words(weight, None if self.bias is None else gather(self.bias, ids))
+
+    def level(self, features: Tensor) -> None:
+        """Take the linear function of features (N, D) that fits log Z_c best out of the rows."""
+        found = fitted(features, self.log_partition(features, squash=False))
+        if found is not None and self._gain is None:
+            self._weight.sub_(found[0])
 
     def word_parameters(self) -> List[nn.Parameter]:
         """Return the parameters that have a row, or a number, for each word."""
@@ -163,6 +169,21 @@ class OutputLayer:
             squash: whether scores are those of :func:`losses.squashed`.
         """
         return self.kind.log_partition(features, squash)
+
+    @torch.no_grad()
+    def level(self, features: Tensor) -> None:
+        """Have log Z_c vary less from context to context; no probability changes.
+
+        What all rows have in common adds to log Z_c alone. The linear function of the features that
+        fits log Z_c best is taken out of the rows, unless they are read as embeddings, too. All
+        ranks have to call it.
+
+        Args:
+            features: (N, D) of a batch; N may be 0.
+        """
+        stored = self.decoder.state_dict(keep_vars=True).values()
+        if sum(parameter is self.parameters()[0] for parameter in stored) == 1:
+            self.kind.level(features)
 
     def check_trained_here(self, flag: str) -> None:
         """Raise unless one of our criteria trained the layer, so that scores need no softmax.

@@ -2,8 +2,12 @@
 
 from typing import Any, NamedTuple, Optional, Tuple
 
+import torch
 from torch import Tensor, nn
 
+from fairseq_bnce import ranks
+
+_RIDGE = 0.1  # relative to the features' mean variance
 Matrix = Tuple[Tensor, Optional[Tensor]]  # weight (V, D), and bias (V,) or None
 
 
@@ -48,9 +52,30 @@ class Kind:
             log_z: what is to be added to log-probabilities, nats.
         """
 
+    def level(self, features: Tensor) -> None:
+        """Have log Z_c of a plain matrix vary less; see :meth:`OutputLayer.level`."""
+
     def shrink_scores(self, decoder: nn.Module) -> None:
         """Have random rows of bands add little to an untrained model's scores."""
 
     def adjusted(self, scores: Tensor, features: Tensor, ids: Tensor) -> Tensor:
         """Adjust scores by :meth:`rows`, (N,) or (N, K), to the layer's own definition."""
         return scores
+
+
+def fitted(features: Tensor, values: Tensor, weights: Optional[Tensor] = None) -> Any:
+    """Fit slope (D,), constant and mean of a linear function of all ranks' features.
+
+    None where all weights are 0. A ridge keeps the slope out of directions without much variance.
+    """
+    h, w = features.double(), torch.ones_like(values).double()
+    w = w if weights is None else weights.double()
+    count = ranks.total(w.sum()[None])[0]
+    if not count:
+        return None
+    centre, mean = ranks.total(w @ h) / count, ranks.total((w @ values.double())[None])[0] / count
+    h, deviation = h - centre, (values.double() - mean) * w
+    square = ranks.total((h * w[:, None]).t() @ h)
+    square.diagonal().add_(_RIDGE * square.diagonal().mean() + 1e-9)
+    slope = torch.linalg.solve(square, ranks.total(deviation @ h))
+    return slope.to(features), float(mean - slope @ centre), float(mean)

@@ -192,10 +192,12 @@ class SelfNormalizedLanguageModelingTask(LanguageModelingTask):
             self._is_checked = True
             if getattr(criterion, "row_sparse", False):
                 optimizers.take_row_sparse(optimizer)
-            if self._criterion is not None and isinstance(optimizer, FP16Optimizer):
+            if self._criterion is not None:
                 # It holds copies of the parameters that the first batch would set.
+                sets_rows = self._criterion.sets_rows = not isinstance(optimizer, FP16Optimizer)
                 required = "--memory-efficient-fp16 or -bf16 to start from an adaptive softmax"
-                require("--fp16, --bf16", required, "none", not OutputLayer(model).kind.is_started)
+                fits = sets_rows or not OutputLayer(model).kind.is_started
+                require("--fp16, --bf16", required, "none", fits)
         if not self._carried_states:
             return super().train_step(sample, model, criterion, optimizer, **kwargs)
         with self._carried_states[-1].training(is_dummy=kwargs.get("ignore_grad", False)):
