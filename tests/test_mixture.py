@@ -190,7 +190,11 @@ def test_weights_are_fitted_and_kept(arpa, command, mixture, tmp_path):
     _, fitted, errors = command("score", *mix, "--mix-tune", tune, "--mix-weights-out", kept)
     assert "--mix-weight" in errors and str(tune) in errors
     assert command("score", *mix, "--mix-weight", kept)[1] == fitted
+    decoder, begin, after = decoding.KenlmModel(mixture), *(decoding.kenlm.State() for _ in "12")
+    decoder.BeginSentenceWrite(begin)
     mixture.fit(lines)
+    (want,) = mixture.next_log_probs(mixture.start(), mixture.ids(["w1"]))
+    assert decoder.BaseScore(begin, "w1", after) * LN_10 == pytest.approx(want, abs=1e-5)
     best = mixture.perplexity(lines)
     others = [Mixture(mixture.models, [w, 1 - w]).perplexity(lines) for w in (0.1, 0.5, 0.9)]
     assert best <= min(others) + 1e-6 and best < max(others)
@@ -244,8 +248,7 @@ def test_copies_take_each_others_states(copied, mixture):
 
 
 def test_mixtures_that_are_refused(made, mixture, ngram, tmp_path):
-    scorer = made("lstm_lm")
-    both_sides = made("lbl_lm both sides")
+    scorer, both_sides = made("lstm_lm"), made("lbl_lm both sides")
     for models in ([scorer], [both_sides, scorer], [ngram, both_sides]):
         with refusing("models"):
             Mixture(models)
@@ -255,11 +258,8 @@ def test_mixtures_that_are_refused(made, mixture, ngram, tmp_path):
         with refusing("word_ids"):
             ngram.extend(ngram.start(1), wrong)
     other = NGramModel(str(write_arpa(tmp_path / "other.arpa", WORDS)))
-    for one, state in (
-        (ngram, other.start(1)),
-        (ngram, mixture.start(1)),
-        (mixture, ngram.start()),
-    ):
+    states = [(ngram, other.start(1)), (ngram, mixture.start(1)), (mixture, ngram.start())]
+    for one, state in states:
         with refusing("state"):
             one.extend(state, [3])
 

@@ -208,7 +208,7 @@ def test_a_scorer_cuts_text_as_the_command_does(model, unaware, score, tmp_path,
     scorer, words = Scorer.from_checkpoint(model), [*CUT.split(), "</s>"]
     want = pytest.approx(score("score", model, RAW, tmp_path)[0], abs=2e-6)
     caplog.clear()
-    for line in (CUT, RAW, *CURLY, f"<s> {CUT} </s>"):
+    for line in (CUT, RAW, *CURLY, f"<s> {CUT} </s>", f"\ufeff<s> {CUT}", f"\ufeff{RAW}\r\n"):
         (found,) = scorer.score_stream([line])
         assert found.words == words and found.total == want
         assert scorer.score([line])[0] == scorer.score_words([line])[0].sum() == found.total

@@ -160,8 +160,8 @@ class LanguageModel:
 
         Args:
             lines: text, which is cut into words as the training text was, unless a line is cut
-                already; a line's own ``<s>`` and ``</s>`` at its ends are dropped. An empty line
-                is only a ``</s>``.
+                already; a byte order mark, and a line's own ``<s>`` and ``</s>`` at its ends, are
+                dropped. An empty line is only a ``</s>``.
             document: whether the lines are one running text. Each line is then scored after all
                 lines before it, as far as the model sees; else it is scored by itself.
             context_window: how many words of the text before a block sees, where a text is longer

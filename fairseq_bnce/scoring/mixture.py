@@ -180,15 +180,15 @@ class _MixedWords(NextWords):
     def __init__(self, mixture: Mixture, makers: Sequence[Callable], state: MixtureState):
         self._mixture, self.state = mixture, state
         self._parts = [make(part) for make, part in zip(makers, state.parts)]
-        self._log_weights = np.log(mixture.weights).tolist()
 
     def score(self, row: int, word: int) -> float:
         # Without numpy, whose calls take longer than a lookup of KenLM's.
         check_id(word, len(self._mixture.dictionary))
         own, zeros = self._mixture._own[:, word].tolist(), self._mixture._zero[:, word].tolist()
+        weights = self._mixture.weights.tolist()  # read here: they may be fitted meanwhile
         terms = [
-            log_weight + part.score(row, own_word)
-            for log_weight, part, own_word, zero in zip(self._log_weights, self._parts, own, zeros)
+            math.log(weight) + part.score(row, own_word)
+            for weight, part, own_word, zero in zip(weights, self._parts, own, zeros)
             if zero == 0  # the model knows the word, or none does
         ]
         greatest = max(terms)

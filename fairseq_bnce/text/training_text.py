@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Dict, List, NamedTuple, Optional, Set, Union
 
 from fairseq_bnce.errors import InputError, require
-from fairseq_bnce.text import tokens
+from fairseq_bnce.text import reading, tokens
 from fairseq_bnce.text.tokens import penn_words
 
 logger = logging.getLogger(__name__)
@@ -142,9 +142,9 @@ class ModelWords:
         return " ".join(self.cut(line))
 
     def cut(self, line: str) -> List[str]:
-        """Return the words of a line."""
-        words = self._cut(line)
-        if "cut" not in self._logged and words != line.split():
+        """Return the words of a line, without a byte order mark before them."""
+        words = self._cut(reading.strip_bom(line))
+        if "cut" not in self._logged and words != reading.strip_bom(line).split():
             self._logged.add("cut")
             logger.warning(f"as for training, {self._made} ({self._at_spaces}: cut only at spaces)")
         return words
