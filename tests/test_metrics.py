@@ -70,15 +70,16 @@ def test_the_standard_error_is_that_of_many_samples(counts):
     assert said == pytest.approx(spread, rel=0.15)
 
 
-def test_perplexity_is_that_of_tokens_under_sentence_avg():
+def test_perplexity_and_nll_loss_are_those_of_tokens_under_sentence_avg():
     """Also of a batch of empty lines, in which every token is a sentence."""
     with fairseq_metrics.aggregate() as meters:
         for log_odds, sentences in ((torch.full((4,), -1.0), 4), (torch.full((12,), -5.0), 3)):
             sums = metrics.evaluation_sums(log_odds, torch.zeros(len(log_odds)))
             counts = {"ntokens": len(log_odds), "nsentences": sentences, "sample_size": sentences}
             metrics.reduce([{**sums, **counts}])
-        values = meters.get_smoothed_values()
-    assert values["ppl"] == values["u_ppl"] == pytest.approx(math.exp(4), rel=1e-3)
+    ppl, values = math.exp(4), meters.get_smoothed_values()
+    assert values["ppl"] == values["u_ppl"] == pytest.approx(ppl, rel=1e-3)
+    assert values["nll_loss"] == pytest.approx(math.log2(ppl), rel=1e-3)
 
 
 def test_no_contexts_leave_the_unnormalised_perplexity():
@@ -89,5 +90,5 @@ def test_no_contexts_leave_the_unnormalised_perplexity():
         values = meters.get_smoothed_values()
     assert values["u_ppl"] == pytest.approx(math.exp(4), abs=0.01)
     assert {"ppl", "mu_z", "sigma_z"}.isdisjoint(values)
-    values = logged([(torch.full((50,), -5.0), torch.zeros(1))])[1]
-    assert values["ppl_se"] == math.inf  # one context says nothing of its error
+    # One context says nothing of its error.
+    assert logged([(torch.full((50,), -5.0), torch.zeros(1))])[1]["ppl_se"] == math.inf

@@ -4,6 +4,7 @@ Every criterion of this plugin logs the same names in validation:
 
 - ``loss``: exact negative log-likelihood, bits, with the denominator of fairseq's cross_entropy,
   so that best-checkpoint selection and learning-rate plateaus mean the same;
+- ``nll_loss``: bits a token, under ``--sentence-avg``, where ``loss`` is a sentence's;
 - ``ppl``: exact perplexity, 2^(bits a token);
 - ``u_ppl``: perplexity of the unnormalised scores m - log Z;
 - ``mu_z``, ``sigma_z``: mean and standard deviation of log Z_c - log Z over contexts, nats;
@@ -64,16 +65,16 @@ def reduce(logging_outputs: Sequence[Mapping[str, Number]]) -> None:
         metrics.log_scalar("loss", 0.0, 0, round=3)
         return
     metrics.log_scalar("loss", total["loss"] / size / math.log(2), size, round=3)
-    if size != tokens:
-        metrics.log_scalar("nll_loss", total["loss"] / tokens / math.log(2), tokens, round=3)
     if not targets:
         return
+    metrics.log_scalar(_BITS, total["loss"] / targets / math.log(2), targets)
+    if size != tokens:
+        metrics.log_derived("nll_loss", lambda meters: round(float(meters[_BITS].avg), 3))
     contexts = total["z_count"]
     metrics.log_scalar(_U_BITS, total["u_nll"] / targets / math.log(2), targets)
     metrics.log_derived("u_ppl", lambda meters: utils.get_perplexity(meters[_U_BITS].avg))
     if not contexts:
         return
-    metrics.log_scalar(_BITS, total["loss"] / targets / math.log(2), targets)
     metrics.log_derived("ppl", lambda meters: utils.get_perplexity(meters[_BITS].avg))
     metrics.log_scalar("mu_z", total["z_sum"] / targets, targets, round=4)
     metrics.log_scalar(_MEAN_SQUARE, total["z_square_sum"] / targets, targets)
