@@ -91,12 +91,8 @@ scripts/compare.py novels/bin --out transformer-longer "${methods[@]}" --learnin
 
 adagrad=(--recipe adam200 --only-train --criteria adagrad=bnce
     --flags-for adagrad "--row-sparse --optimizer sparse_adagrad --warmup-updates 100")
-scripts/compare.py novels/bin --out transformer-adagrad "${adagrad[@]}" --learning-rates 0.01 0.02 0.04 \
-    -- --max-update 300 --validate-interval-updates 150
 scripts/compare.py novels/bin --out transformer-adagrad-longer "${adagrad[@]}" --learning-rates 0.02 \
     -- --max-update 1500 --validate-interval-updates 250
-scripts/compare.py novels/bin --out transformer-adaptive-adagrad --recipe adam200 --only-train --criteria adaptive=adaptive_loss \
-    --learning-rates 0.02 -- --max-update 750 --validate-interval-updates 250 --optimizer adagrad --warmup-updates 100
 
 # PTB, lstm_lm.
 methods=(--criteria softmax=cross_entropy adaptive=adaptive_loss bnce ranking=bnce --recipe adagrad200
