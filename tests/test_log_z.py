@@ -355,8 +355,13 @@ def test_fine_tuning(corpus, tmp_path):
 
 @pytest.mark.parametrize(
     "model, more, is_level",
-    [(LSTM, [], True), (LSTM, ["--bf16"], False), *modern((TIED_TRANSFORMER, [], False))],
-    ids=["rows of its own", "copied rows", "rows that are read"],
+    [
+        (LSTM, [], True),
+        (LSTM, ["--bf16"], False),
+        ([*LSTM, "--share-decoder-input-output-embed"], [], False),
+        *modern((TIED_TRANSFORMER, [], False)),
+    ],
+    ids=["rows of its own", "copied rows", "rows that are read", "tied transformer"],
 )
 def test_a_softmax_is_made_level_by_what_all_rows_share(model, more, is_level, corpus, tmp_path):
     """Probabilities stay, and log Z_c varies less, before anything is learned."""

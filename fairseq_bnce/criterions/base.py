@@ -282,7 +282,7 @@ class SelfNormalizingCriterion(CriterionWithLogZ):
         if self.is_unknown:
             device = batch.target.device
             tokens = contexts_to_measure(len(batch), len(batch.layer), device)
-            if self.continued is not None and self.sets_rows:
+            if self.continued and self.sets_rows and not self.options.score_squashing:
                 batch.layer.level(batch.features[tokens])
             with torch.no_grad():
                 self.measure_log_z(self.log_partition(batch, tokens))

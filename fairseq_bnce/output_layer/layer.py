@@ -181,8 +181,8 @@ class OutputLayer:
         Args:
             features: (N, D) of a batch; N may be 0.
         """
-        stored = self.decoder.state_dict(keep_vars=True).values()
-        if sum(parameter is self.parameters()[0] for parameter in stored) == 1:
+        embeddings = [part for part in self.decoder.modules() if isinstance(part, nn.Embedding)]
+        if not any(part.weight is self.parameters()[0] for part in embeddings):
             self.kind.level(features)
 
     def check_trained_here(self, flag: str) -> None:
