@@ -163,16 +163,16 @@ def test_lines_longer_than_the_model_reads(score, tmp_path):
     assert narrow.splitlines()[0] != output.splitlines()[0]
 
 
-@pytest.mark.parametrize(
-    "flags, options",
-    [
-        (["--log-z-shift", "-2.5e-01"], {"shift": -0.25}),
-        (["--log-z-shift", "none", "--batch-tokens", "3"], {"shift": "none"}),
-        (["--exact", "--data", "CORPUS"], {"exact": True}),
-        (["--bf16"], {"dtype": torch.bfloat16}),
-        *modern((["--fp16"], {"dtype": torch.float16})),
-    ],
-)
+OPTIONS = [
+    (["--log-z-shift", "-2.5e-01"], {"shift": -0.25}),
+    (["--log-z-shift", "none", "--batch-tokens", "3"], {"shift": "none"}),
+    (["--exact", "--data", "CORPUS"], {"exact": True}),
+    (["--bf16"], {"dtype": torch.bfloat16}),
+    *modern((["--fp16"], {"dtype": torch.float16})),
+]
+
+
+@pytest.mark.parametrize("flags, options", OPTIONS)
 def test_options_reach_the_scorer(flags, options, score, file, language_model, corpus):
     checkpoint = language_model("lstm_lm")
     want = Scorer.from_checkpoint(checkpoint, **options).score(LINES)

@@ -114,23 +114,23 @@ def read_answers(path):
     return right_letters([Question("1", ("",) * 5)], path)
 
 
-@pytest.mark.parametrize(
-    ("read", "content", "named"),
-    [
-        (read_questions, "", "q"),
-        (read_questions, "a,b\n", "q, line 1"),
-        (read_questions, TABLE + "3,x _____,1,2,3,4\n", "q, line 4"),
-        (read_questions, TABLE + "3,_____ ______,1 .. 2,2,3,4,5\n", "q, line 4"),
-        (read_questions, TABLE + "3,no gap,1,2,3,4,5\n", "q, line 4"),
-        (read_questions, TABLE + "3,_____,1,2,,4,5\n", "q: .*'3'"),
-        (read_questions, TABLE + "12,_____,1,2,3,4,5\n", "q: .*'12'"),
-        (read_questions, MACHINE.replace("12d) w1 [W7]", "12d) w1 W7"), "q, line 9"),
-        (read_questions, MACHINE.replace("12d)", "12e)"), "q: .*'12'"),
-        (read_questions, MACHINE + "13a) w1 [w2]", "q: .*'13'"),
-        (read_questions, HUMAN.replace("c) w5", "c w5"), "q, line 11"),
-        *((read_answers, f"id,answer\n{rows}", "q: .*'1'") for rows in WRONG_ANSWERS),
-    ],
-)
+WRONG = [
+    (read_questions, "", "q"),
+    (read_questions, "a,b\n", "q, line 1"),
+    (read_questions, TABLE + "3,x _____,1,2,3,4\n", "q, line 4"),
+    (read_questions, TABLE + "3,_____ ______,1 .. 2,2,3,4,5\n", "q, line 4"),
+    (read_questions, TABLE + "3,no gap,1,2,3,4,5\n", "q, line 4"),
+    (read_questions, TABLE + "3,_____,1,2,,4,5\n", "q: .*'3'"),
+    (read_questions, TABLE + "12,_____,1,2,3,4,5\n", "q: .*'12'"),
+    (read_questions, MACHINE.replace("12d) w1 [W7]", "12d) w1 W7"), "q, line 9"),
+    (read_questions, MACHINE.replace("12d)", "12e)"), "q: .*'12'"),
+    (read_questions, MACHINE + "13a) w1 [w2]", "q: .*'13'"),
+    (read_questions, HUMAN.replace("c) w5", "c w5"), "q, line 11"),
+    *((read_answers, f"id,answer\n{rows}", "q: .*'1'") for rows in WRONG_ANSWERS),
+]
+
+
+@pytest.mark.parametrize(("read", "content", "named"), WRONG)
 def test_what_is_no_question_or_answer(put, read, content, named):
     with pytest.raises(InputError, match=named):
         read(put("q", content))

@@ -79,16 +79,19 @@ def test_a_rank_that_dies(corpus, tmp_path):
     assert all(torch.equal(value, one[name]) for name, value in want.items() for one in others)
 
 
+ONE_PROCESS = [
+    (LSTM, ["--update-freq", "2"], PYTORCH_DDP, False),
+    (TIED_TRANSFORMER, ["--update-freq", "4"], ["--update-freq", "2"], False),
+    (LSTM, ["--batch-size", "200"], ["--batch-size", "100", "--gather-noise"], False),
+    (BANDS, ["--update-freq", "2", *SMALLEST], SMALLEST, False),
+    *slow((BANDS, ["--update-freq", "2", *SMALLEST], [*SMALLEST, *PYTORCH_DDP], False)),
+    pytest.param(LSTM, ["--update-freq", "2"], [], True, marks=pytest.mark.gpu),
+]
+
+
 @pytest.mark.parametrize(
     "architecture, alone, together, on_gpu",
-    [
-        (LSTM, ["--update-freq", "2"], PYTORCH_DDP, False),
-        (TIED_TRANSFORMER, ["--update-freq", "4"], ["--update-freq", "2"], False),
-        (LSTM, ["--batch-size", "200"], ["--batch-size", "100", "--gather-noise"], False),
-        (BANDS, ["--update-freq", "2", *SMALLEST], SMALLEST, False),
-        *slow((BANDS, ["--update-freq", "2", *SMALLEST], [*SMALLEST, *PYTORCH_DDP], False)),
-        pytest.param(LSTM, ["--update-freq", "2"], [], True, marks=pytest.mark.gpu),
-    ],
+    ONE_PROCESS,
     ids=["a batch each", "two batches each", "gathered noise", "bands", "bands, ddp", "one GPU"],
 )
 def test_two_ranks_are_one_process(architecture, alone, together, on_gpu, corpus, tmp_path):

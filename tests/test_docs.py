@@ -173,16 +173,16 @@ def test_links_lead_to_files_that_the_site_has_too(page: Path) -> None:
         )
 
 
-@pytest.mark.parametrize(
-    "command, error",
-    [
-        ("fairseq-train DATA --arch lstm_lm --criterion bnce --noise zipf", "--noise"),
-        ("for i in 1; do fairseq-eval-lm DATA --path x --unnormalised; done", "--unnormalised"),
-        ("fairseq-bnce score --path x --exactly text.txt", "--exactly"),
-        ("scripts/compare.py bin --out x -- --max-updates 500x", "--max-update"),
-        ("scripts/compare.py bin --out x --flags-for bnce '--row-sparce'", "--row-sparce"),
-    ],
-)
+WRONG_FLAGS = [
+    ("fairseq-train DATA --arch lstm_lm --criterion bnce --noise zipf", "--noise"),
+    ("for i in 1; do fairseq-eval-lm DATA --path x --unnormalised; done", "--unnormalised"),
+    ("fairseq-bnce score --path x --exactly text.txt", "--exactly"),
+    ("scripts/compare.py bin --out x -- --max-updates 500x", "--max-update"),
+    ("scripts/compare.py bin --out x --flags-for bnce '--row-sparce'", "--row-sparce"),
+]
+
+
+@pytest.mark.parametrize("command, error", WRONG_FLAGS)
 def test_wrong_flags_are_refused(command: str, error: str, tmp_path: Path) -> None:
     """Else the test of flags would find nothing."""
     shell = Parsing(tmp_path)

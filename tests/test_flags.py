@@ -27,70 +27,70 @@ def problems(data, *flags, **parts):
     return []
 
 
-@pytest.mark.parametrize(
-    "criterion, flag, value",
-    [
-        ("bnce", "--log-z", "nan"),
-        ("bnce", "--log-z", "automatic"),
-        ("bnce", "--log-z", "7,6"),
-        ("bnce", "--noise-samples", "-1"),
-        ("bnce", "--bnce-group", "sentence"),
-        ("bnce", "--bnce-group", "1"),
-        ("bnce", "--valid-partition-rate", "1.5"),
-        ("shared_nce", "--noise-samples", "0"),
-        ("shared_nce", "--noise-samples-by-epoch", "3,0"),
-        ("bnce", "--noise-samples-by-epoch", "8,,9"),
-        ("nce_regularized", "--self-norm-alpha-by-epoch", "1,-2"),
-        ("nce_regularized", "--self-norm-rate", "0"),
-        ("nce_regularized", "--self-norm-alpha", "-1"),
-    ],
-)
+WRONG_VALUES = [
+    ("bnce", "--log-z", "nan"),
+    ("bnce", "--log-z", "automatic"),
+    ("bnce", "--log-z", "7,6"),
+    ("bnce", "--noise-samples", "-1"),
+    ("bnce", "--bnce-group", "sentence"),
+    ("bnce", "--bnce-group", "1"),
+    ("bnce", "--valid-partition-rate", "1.5"),
+    ("shared_nce", "--noise-samples", "0"),
+    ("shared_nce", "--noise-samples-by-epoch", "3,0"),
+    ("bnce", "--noise-samples-by-epoch", "8,,9"),
+    ("nce_regularized", "--self-norm-alpha-by-epoch", "1,-2"),
+    ("nce_regularized", "--self-norm-rate", "0"),
+    ("nce_regularized", "--self-norm-alpha", "-1"),
+]
+
+
+@pytest.mark.parametrize("criterion, flag, value", WRONG_VALUES)
 def test_values(criterion, flag, value, corpus):
     part = {flag: value}
     assert problems(corpus, *LSTM, "--criterion", criterion, criterion=part) == [flag]
 
 
-@pytest.mark.parametrize(
-    "flags, wrong",
-    [
-        (["bnce", "--gather-noise", "--bnce-group", "time"], ["--bnce-group"]),
-        (["nce_regularized", "--gather-noise", "--nce-base", "nce"], ["--nce-base"]),
-        (["nce_regularized", "--bnce-group", "5", "--nce-base", "nce"], ["--nce-base"]),
-        (["bnce", "--self-norm-alpha", "0.5"], ["--self-norm-alpha"]),
-        (["bnce", "--self-norm-alpha-by-epoch", "1,0.5"], ["--self-norm-alpha"]),
-        (["bnce", "--objective", "ranking", "--self-norm-alpha", "0.5"], []),
-        ([*SHARE[1:], "--self-norm-alpha", "0"], ["--self-norm-alpha"]),
-        ([*SHARE[1:], "--self-norm-alpha-by-epoch", "1,0"], ["--self-norm-alpha"]),
-        (["self_norm_softmax", "--self-norm-alpha", "0"], []),
-        (["bnce", "--fp16"], ["--fp16"]),
-        (["bnce", "--memory-efficient-fp16"], ["--fp16"]),
-        (["bnce", "--bf16"], []),
-        (["bnce", "--row-sparse", "--bf16"], ["--bf16"]),
-        (["bnce", "--row-sparse", "--memory-efficient-bf16"], []),
-        (["bnce", "--row-sparse", "--store-ema"], ["--store-ema"]),
-        (["bnce", "--row-sparse", "--use-bmuf"], ["--use-bmuf"]),
-        (
-            ["bnce", "--row-sparse", "--wd", "0.1", "--momentum", "0.9"],
-            ["--weight-decay", "--momentum"],
-        ),
-        (["nce_regularized", "--row-sparse"], ["--row-sparse"]),
-        (["shared_nce", "--noise", "uniform", "--noise-power", "0.75"], ["--noise-power"]),
-        (["bnce", "--noise", "log-uniform", "--noise-power", "0.75"], ["--noise-power"]),
-        (["bnce", "--noise", "log-uniform"], []),
-    ],
-)
+TOGETHER = [
+    (["bnce", "--gather-noise", "--bnce-group", "time"], ["--bnce-group"]),
+    (["nce_regularized", "--gather-noise", "--nce-base", "nce"], ["--nce-base"]),
+    (["nce_regularized", "--bnce-group", "5", "--nce-base", "nce"], ["--nce-base"]),
+    (["bnce", "--self-norm-alpha", "0.5"], ["--self-norm-alpha"]),
+    (["bnce", "--self-norm-alpha-by-epoch", "1,0.5"], ["--self-norm-alpha"]),
+    (["bnce", "--objective", "ranking", "--self-norm-alpha", "0.5"], []),
+    ([*SHARE[1:], "--self-norm-alpha", "0"], ["--self-norm-alpha"]),
+    ([*SHARE[1:], "--self-norm-alpha-by-epoch", "1,0"], ["--self-norm-alpha"]),
+    (["self_norm_softmax", "--self-norm-alpha", "0"], []),
+    (["bnce", "--fp16"], ["--fp16"]),
+    (["bnce", "--memory-efficient-fp16"], ["--fp16"]),
+    (["bnce", "--bf16"], []),
+    (["bnce", "--row-sparse", "--bf16"], ["--bf16"]),
+    (["bnce", "--row-sparse", "--memory-efficient-bf16"], []),
+    (["bnce", "--row-sparse", "--store-ema"], ["--store-ema"]),
+    (["bnce", "--row-sparse", "--use-bmuf"], ["--use-bmuf"]),
+    (
+        ["bnce", "--row-sparse", "--wd", "0.1", "--momentum", "0.9"],
+        ["--weight-decay", "--momentum"],
+    ),
+    (["nce_regularized", "--row-sparse"], ["--row-sparse"]),
+    (["shared_nce", "--noise", "uniform", "--noise-power", "0.75"], ["--noise-power"]),
+    (["bnce", "--noise", "log-uniform", "--noise-power", "0.75"], ["--noise-power"]),
+    (["bnce", "--noise", "log-uniform"], []),
+]
+
+
+@pytest.mark.parametrize("flags, wrong", TOGETHER)
 def test_flags_that_do_not_go_together(flags, wrong, corpus):
     optimizer = ["--optimizer", "sparse_sgd"] if "--row-sparse" in flags else []
     assert problems(corpus, *LSTM, "--cpu", *optimizer, "--criterion", *flags) == wrong
 
 
-@pytest.mark.parametrize(
-    "metric, rate, fits",
-    [
-        *[("ppl", 0, 0), ("u_ppl", 0, 1), ("ppl", 0.5, 1), ("sigma_z", 1, 1)],
-        *[("mu_z", 1, 0), ("ppl_se", 0.5, 0), ("nll_loss", 1, 0), ("accuracy", 1, 0)],
-    ],
-)
+METRICS = [
+    *[("ppl", 0, 0), ("u_ppl", 0, 1), ("ppl", 0.5, 1), ("sigma_z", 1, 1)],
+    *[("mu_z", 1, 0), ("ppl_se", 0.5, 0), ("nll_loss", 1, 0), ("accuracy", 1, 0)],
+]
+
+
+@pytest.mark.parametrize("metric, rate, fits", METRICS)
 def test_the_best_checkpoint_has_the_least_of_a_number_that_is_logged(metric, rate, fits, corpus):
     part = {"criterion": {"--best-checkpoint-metric": metric, "--valid-partition-rate": rate}}
     assert problems(corpus, *BNCE, **part) == ([] if fits else ["--best-checkpoint-metric"])

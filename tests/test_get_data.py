@@ -78,33 +78,33 @@ def test_a_download_is_kept_and_compared(url, tmp_path) -> None:
 # ---------------------------------------------------------------- sentences
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("One. Two? Three!", ["One.", "Two?", "Three!"]),
-        ('"Go!" He went. "Why?"', ['"Go!"', "He went.", '"Why?"']),
-        ("Mr. Smith met J. B. Jones at St. Paul's.", None),
-        ("He was in the U.S. Army, e.g. there.", None),
-        ("It cost 3.50 dollars. e", None),
-        ("So said I. Then he left.", ["So said I.", "Then he left."]),
-    ],
-)
+SENTENCES = [
+    ("One. Two? Three!", ["One.", "Two?", "Three!"]),
+    ('"Go!" He went. "Why?"', ['"Go!"', "He went.", '"Why?"']),
+    ("Mr. Smith met J. B. Jones at St. Paul's.", None),
+    ("He was in the U.S. Army, e.g. there.", None),
+    ("It cost 3.50 dollars. e", None),
+    ("So said I. Then he left.", ["So said I.", "Then he left."]),
+]
+
+
+@pytest.mark.parametrize(("text", "expected"), SENTENCES)
 def test_sentences(text: str, expected: list[str] | None) -> None:
     assert list(cleaning.split_sentences(text)) == (expected or [text])
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ('"I don\'t," said Mr. Hood.', "`` I do n't , '' said Mr. Hood ."),
-        ("It's Tom's--isn't it?", "It 's Tom 's -- is n't it ?"),
-        ("'Yes,' he said. . . .", "` Yes , ' he said ..."),
-        ("'Twas 1,000 at 10:30; the boys' end", "'T was 1,000 at 10:30 ; the boys ' end"),
-        ("We cannot (ever) stop it!", "We can not ( ever ) stop it !"),
-        ("He ended it.'", "He ended it . '"),
-        ("already , split up .", "already , split up ."),
-    ],
-)
+PENN = [
+    ('"I don\'t," said Mr. Hood.', "`` I do n't , '' said Mr. Hood ."),
+    ("It's Tom's--isn't it?", "It 's Tom 's -- is n't it ?"),
+    ("'Yes,' he said. . . .", "` Yes , ' he said ..."),
+    ("'Twas 1,000 at 10:30; the boys' end", "'T was 1,000 at 10:30 ; the boys ' end"),
+    ("We cannot (ever) stop it!", "We can not ( ever ) stop it !"),
+    ("He ended it.'", "He ended it . '"),
+    ("already , split up .", "already , split up ."),
+]
+
+
+@pytest.mark.parametrize(("text", "expected"), PENN)
 def test_penn_words(text: str, expected: str) -> None:
     assert " ".join(penn_words(text)) == expected
 
@@ -151,17 +151,17 @@ NOVEL = [
 ]
 
 
-@pytest.mark.parametrize(
-    "footer",
-    [
-        "\x1a\n",
-        "THE END\n\nEnd of Project Gutenberg's Etext of A Tale\nmore\n",
-        "End Of\nThe Project Gutenberg Etext of Volume 1:\nA Tale\n",
-        "**The Project Gutenberg Etext of A Tale, by Nobody**\n",
-        "This is the end of the Project Gutenberg Edition of A Tale\n",
-        "*** END OF THE PROJECT GUTENBERG EBOOK A TALE ***\nlicence\n" * 3,
-    ],
-)
+FOOTERS = [
+    "\x1a\n",
+    "THE END\n\nEnd of Project Gutenberg's Etext of A Tale\nmore\n",
+    "End Of\nThe Project Gutenberg Etext of Volume 1:\nA Tale\n",
+    "**The Project Gutenberg Etext of A Tale, by Nobody**\n",
+    "This is the end of the Project Gutenberg Edition of A Tale\n",
+    "*** END OF THE PROJECT GUTENBERG EBOOK A TALE ***\nlicence\n" * 3,
+]
+
+
+@pytest.mark.parametrize("footer", FOOTERS)
 def test_novels_lose_header_and_footer(footer: str) -> None:
     assert list(cleaning.novel_sentences(io.BytesIO((HEADER + BODY + footer).encode()))) == NOVEL
 

@@ -71,19 +71,19 @@ def test_trained(place, corpus, tmp_path):
 OURS, TRAIN = "somewhere/fairseq_bnce/", "fairseq_cli.hydra_train"
 
 
-@pytest.mark.parametrize(
-    "program, arguments, imported",
-    [
-        (TRAIN, "criterion=bnce", None),
-        (TRAIN, "common.user_dir=somewhere/else", None),
-        (TRAIN, f"+common.user_dir='{OURS}' task=x", OURS),
-        (TRAIN, f"common.user_dir=x ++common.user_dir={OURS}", OURS),
-        (TRAIN, "-c job --config-dir FOLDER --config-name lm", "from/file/fairseq_bnce"),
-        (TRAIN, f"-cd=FOLDER -cn lm.yaml common.user_dir={OURS}", OURS),
-        (TRAIN, "--config-dir FOLDER --config-name absent", None),
-        ("another.program", f"common.user_dir={OURS}", None),
-    ],
-)
+IMPORTED = [
+    (TRAIN, "criterion=bnce", None),
+    (TRAIN, "common.user_dir=somewhere/else", None),
+    (TRAIN, f"+common.user_dir='{OURS}' task=x", OURS),
+    (TRAIN, f"common.user_dir=x ++common.user_dir={OURS}", OURS),
+    (TRAIN, "-c job --config-dir FOLDER --config-name lm", "from/file/fairseq_bnce"),
+    (TRAIN, f"-cd=FOLDER -cn lm.yaml common.user_dir={OURS}", OURS),
+    (TRAIN, "--config-dir FOLDER --config-name absent", None),
+    ("another.program", f"common.user_dir={OURS}", None),
+]
+
+
+@pytest.mark.parametrize("program, arguments, imported", IMPORTED)
 def test_the_user_dir_is_imported_before(program, arguments, imported, monkeypatch, tmp_path):
     """Where fairseq-hydra-train names ours; other commands are left alone."""
     (tmp_path / "lm.yaml").write_text("common:\n  user_dir: from/file/fairseq_bnce\n")
@@ -101,14 +101,14 @@ ERRORS = (HydraException, OmegaConfBaseException, OSError)
 COSINE = ["--lr-scheduler", "cosine", "--warmup-updates", "3", "--max-update", "9"]
 
 
-@pytest.mark.parametrize(
-    "flags",
-    [
-        [*tools.LSTM, "--task", "language_modeling", "--criterion", "nce", *SPARSE],
-        [*tools.TRANSFORMER, "--task", "language_modeling", *COSINE, "--fp16"],
-        [*SEQ2SEQ, "--criterion", "bnce"],
-    ],
-)
+COMPOSED = [
+    [*tools.LSTM, "--task", "language_modeling", "--criterion", "nce", *SPARSE],
+    [*tools.TRANSFORMER, "--task", "language_modeling", *COSINE, "--fp16"],
+    [*SEQ2SEQ, "--criterion", "bnce"],
+]
+
+
+@pytest.mark.parametrize("flags", COMPOSED)
 def test_tests_compose_as_hydra_does(flags, monkeypatch):
     """Values and their types; and what fits no field is an error in both."""
     found = []

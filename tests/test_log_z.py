@@ -266,15 +266,15 @@ def test_a_learned_log_z_leaves_halves_their_biases(corpus):
     torch.testing.assert_close(rows.bias, bias.float() - 0.01, rtol=0, atol=1e-4)
 
 
+LEARNED = [
+    ("auto", {"learned_log_z": 0.5, "_extra_state": {"initial_log_z": 7.0}}, 7.5),
+    ("7", {"learned_log_z": 6.5}, 6.5),  # log Z itself, before 0.1 was out
+    ("7", None, 7.0),
+]
+
+
 @pytest.mark.modern
-@pytest.mark.parametrize(
-    "flag, state, want",
-    [
-        ("auto", {"learned_log_z": 0.5, "_extra_state": {"initial_log_z": 7.0}}, 7.5),
-        ("7", {"learned_log_z": 6.5}, 6.5),  # log Z itself, before 0.1 was out
-        ("7", None, 7.0),
-    ],
-)
+@pytest.mark.parametrize("flag, state, want", LEARNED)
 def test_what_was_learned_is_loaded(flag, state, want, corpus):
     flags = [*TRANSFORMER, "--learn-log-z", "--log-z", flag]
     criterion, model, sample = make(corpus, "bnce loaded", *flags)

@@ -64,13 +64,13 @@ def assert_agrees(name, problem, want, tolerance, **options):
 # ---- agreement with the references -----------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "count, log_z, settings",
-    [
-        *((2, 9.0, {}), (17, 9.0, {}), (17, -22.0, {}), (400, 0.0, {})),
-        *((17, 0.0, {"scale": 200.0}), (17, 0.0, {"repeated": False, "bias": False})),
-    ],
-)
+PROBLEMS = [
+    *((2, 9.0, {}), (17, 9.0, {}), (17, -22.0, {}), (400, 0.0, {})),
+    *((17, 0.0, {"scale": 200.0}), (17, 0.0, {"repeated": False, "bias": False})),
+]
+
+
+@pytest.mark.parametrize("count, log_z, settings", PROBLEMS)
 @ALL_ROWS
 def test_agrees_with_reference(name, count, log_z, settings):
     """Values and gradients, with repeated and distinct targets, with and without bias.
@@ -297,16 +297,16 @@ print((memory() - before) / 2**20)
 """
 
 
+MEASURED = [
+    ("batch_nce_loss", 200, (3, 10_000, 10_000, 16)),
+    ("nce_loss", 100, (3, 1000, 2000, 512, 200)),  # its rows would take 400 MB
+    ("partition_penalty", 300, (3, 2000, 50_000, 16)),
+]
+
+
 @pytest.mark.modern
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc/self/status")
-@pytest.mark.parametrize(
-    "function, limit, sizes",
-    [
-        ("batch_nce_loss", 200, (3, 10_000, 10_000, 16)),
-        ("nce_loss", 100, (3, 1000, 2000, 512, 200)),  # its rows would take 400 MB
-        ("partition_penalty", 300, (3, 2000, 50_000, 16)),
-    ],
-)
+@pytest.mark.parametrize("function, limit, sizes", MEASURED)
 def test_memory_is_that_of_a_chunk(function, limit, sizes, tmp_path):
     """All scores would take 400 MB. A fork's peak starts at what the process has then."""
     (tmp_path / "probe.py").write_text(MEMORY_PROBE, encoding="utf-8")

@@ -62,19 +62,19 @@ def test_bad_options(name):
             call(losses, name, {**make_problem(3), **learned}, log_z=LEARNED)
 
 
-@pytest.mark.parametrize(
-    "name, option, value",
-    [
-        ("bce_complementary", "estimator", "mc"),
-        ("bce_cps", "vocab_size", -1),
-        ("bce_cps", "vocab_size", 0),
-        ("log_partition", "chunk_tokens", 0),
-        ("partition_penalty", "alpha", -1.0),
-        ("ranking", "alpha", -1.0),
-        ("ranking", "alpha", math.nan),
-        ("ranking", "alpha", LEARNED + 1),
-    ],
-)
+BAD_OPTIONS = [
+    ("bce_complementary", "estimator", "mc"),
+    ("bce_cps", "vocab_size", -1),
+    ("bce_cps", "vocab_size", 0),
+    ("log_partition", "chunk_tokens", 0),
+    ("partition_penalty", "alpha", -1.0),
+    ("ranking", "alpha", -1.0),
+    ("ranking", "alpha", math.nan),
+    ("ranking", "alpha", LEARNED + 1),
+]
+
+
+@pytest.mark.parametrize("name, option, value", BAD_OPTIONS)
 def test_bad_options_of_one_loss(name, option, value):
     refuse(name, option, {option: value})
 

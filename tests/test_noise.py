@@ -148,13 +148,13 @@ WRONG_COUNTS = [[1.0, -2.0], [1.0, math.nan], [1.0, math.inf], [0.0, 0.0], [], [
 WRONG_COUNTS += [torch.ones(2, requires_grad=True)]  # the gradient would be lost
 
 
-@pytest.mark.parametrize(
-    "name, counts, power",
-    [
-        *(("counts", counts, 1.0) for counts in WRONG_COUNTS),
-        *(("power", [3.0, 2.0, 1.0], power) for power in (-0.5, math.nan, math.inf)),
-    ],
-)
+WRONG = [
+    *(("counts", counts, 1.0) for counts in WRONG_COUNTS),
+    *(("power", [3.0, 2.0, 1.0], power) for power in (-0.5, math.nan, math.inf)),
+]
+
+
+@pytest.mark.parametrize("name, counts, power", WRONG)
 def test_wrong_arguments(name, counts, power):
     """A negative power would draw the rarest words most."""
     counts = torch.as_tensor(counts)

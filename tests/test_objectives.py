@@ -34,14 +34,14 @@ def recorded(criterion):
     return drawn
 
 
-@pytest.mark.parametrize(
-    "name, kind",
-    [
-        ("shared_nce", lambda counts: NoiseDistribution(counts, 0.75)),
-        ("sampled_softmax", NoiseDistribution.log_uniform),
-        ("bnce with draws", lambda counts: NoiseDistribution.uniform(64)),
-    ],
-)
+NOISE = [
+    ("shared_nce", lambda counts: NoiseDistribution(counts, 0.75)),
+    ("sampled_softmax", NoiseDistribution.log_uniform),
+    ("bnce with draws", lambda counts: NoiseDistribution.uniform(64)),
+]
+
+
+@pytest.mark.parametrize("name, kind", NOISE)
 def test_noise_is_of_the_flags(name, kind, corpus):
     """Draws, too, are from the distribution that the loss takes them to be from."""
     noise = make(corpus, name)[0].noise

@@ -92,19 +92,19 @@ ADAGRAD_FLAGS = ["--adagrad-eps", "0.001", "--adagrad-initial-accumulator", "0.5
 ADAM_FLAGS = ["--adam-betas", "(0.7, 0.95)", "--adam-eps", "0.001", "--lr", "0.2"]
 
 
-@pytest.mark.parametrize(
-    "name, flags, want",
-    [
-        ("lazy_adam", ADAM_FLAGS, {"betas": (0.7, 0.95), "eps": 0.001, "lr": 0.2}),
-        ("sparse_adagrad", ADAGRAD_FLAGS, ADAGRAD),
-        ("rowwise_adagrad", ADAGRAD_FLAGS, ADAGRAD),
-        (
-            "sparse_sgd",
-            ["--momentum", "0.5", "--wd", "0.1"],
-            {"momentum": 0.5, "weight_decay": 0.1},
-        ),
-    ],
-)
+FLAGS = [
+    ("lazy_adam", ADAM_FLAGS, {"betas": (0.7, 0.95), "eps": 0.001, "lr": 0.2}),
+    ("sparse_adagrad", ADAGRAD_FLAGS, ADAGRAD),
+    ("rowwise_adagrad", ADAGRAD_FLAGS, ADAGRAD),
+    (
+        "sparse_sgd",
+        ["--momentum", "0.5", "--wd", "0.1"],
+        {"momentum": 0.5, "weight_decay": 0.1},
+    ),
+]
+
+
+@pytest.mark.parametrize("name, flags, want", FLAGS)
 def test_flags_reach_the_rule(name, flags, want, corpus):
     flags = [*LSTM, "--criterion", "bnce", "--optimizer", name, *flags]
     cfg, _, model = build(corpus, *flags)

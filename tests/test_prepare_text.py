@@ -57,37 +57,37 @@ def text_only(tmp_path: Path, *arguments) -> Path:
 # ---------------------------------------------------------------- words
 
 
-@pytest.mark.parametrize(
-    ("text", "flags", "expected"),
-    [
-        (b"a b\n\nc", [], ["a b", "c"]),
-        (b"a b\n\nc", ["--keep-empty-lines"], ["a b", "", "c"]),
-        (b"A <UNK>\n", ["--lowercase"], ["a <unk>"]),
-        (b"<s> a b </s>\na </s> <s> b </s>\n</s>\n", [], ["a b", "a", "b"]),
-        ("cafe\u0301 \u2019s".encode(), [], ["cafe\u0301 \u2019s"]),
-        ("cafe\u0301 \u2019s".encode(), ["--normalize", "nfc"], ["caf\u00e9 \u2019s"]),
-        (
-            "\u201c cafe\u0301 ( a\u2014b ) : \u2019s \u201d \u2026".encode(),
-            ["--normalize", "punctuation"],
-            ['" caf\u00e9 ( a - b ) : \'s " ...'],
-        ),
-        (b"a <unk> <pad>\n", [], ["a <unk> <unk>"]),
-        (b"\xef\xbb\xbfa b\r\ncaf\xe9\rc \x0c d\xc2\x85e\n", [], ["a b", "caf\ufffd", "c d e"]),
-    ],
-)
+LINES = [
+    (b"a b\n\nc", [], ["a b", "c"]),
+    (b"a b\n\nc", ["--keep-empty-lines"], ["a b", "", "c"]),
+    (b"A <UNK>\n", ["--lowercase"], ["a <unk>"]),
+    (b"<s> a b </s>\na </s> <s> b </s>\n</s>\n", [], ["a b", "a", "b"]),
+    ("cafe\u0301 \u2019s".encode(), [], ["cafe\u0301 \u2019s"]),
+    ("cafe\u0301 \u2019s".encode(), ["--normalize", "nfc"], ["caf\u00e9 \u2019s"]),
+    (
+        "\u201c cafe\u0301 ( a\u2014b ) : \u2019s \u201d \u2026".encode(),
+        ["--normalize", "punctuation"],
+        ['" caf\u00e9 ( a - b ) : \'s " ...'],
+    ),
+    (b"a <unk> <pad>\n", [], ["a <unk> <unk>"]),
+    (b"\xef\xbb\xbfa b\r\ncaf\xe9\rc \x0c d\xc2\x85e\n", [], ["a b", "caf\ufffd", "c d e"]),
+]
+
+
+@pytest.mark.parametrize(("text", "flags", "expected"), LINES)
 def test_lines_become_words(tmp_path, text: bytes, flags: list[str], expected: list[str]) -> None:
     (tmp_path / "a").write_bytes(text)
     assert read(text_only(tmp_path, "--train", tmp_path / "a", *flags) / "train.txt") == expected
 
 
-@pytest.mark.parametrize(
-    ("text", "flags", "expected"),
-    [
-        # Lower-cased first, the full stop would not end a sentence.
-        ("It works. Despite that", ["--lowercase"], "it works . despite that"),
-        ("l'ami <unk>.", ["--language", "fr"], "l' ami <unk> ."),
-    ],
-)
+RAW = [
+    # Lower-cased first, the full stop would not end a sentence.
+    ("It works. Despite that", ["--lowercase"], "it works . despite that"),
+    ("l'ami <unk>.", ["--language", "fr"], "l' ami <unk> ."),
+]
+
+
+@pytest.mark.parametrize(("text", "flags", "expected"), RAW)
 def test_raw_text_is_tokenised(tmp_path, text: str, flags: list[str], expected: str) -> None:
     write_lines(tmp_path / "a", [text])
     assert run("--train", tmp_path / "a", "--text-only", "--out", tmp_path / "out", *flags) == 0
@@ -162,15 +162,15 @@ def test_drawn_paragraphs_stay_together(tmp_path) -> None:
 # ---------------------------------------------------------------- vocabulary
 
 
-@pytest.mark.parametrize(
-    ("flags", "expected"),
-    [
-        ("", "c 5,a 3,madeupword0001 2,d 1"),
-        ("--vocab-size 4", "c 5,a 3"),  # and </s>, <unk>
-        ("--min-count 2", "c 5,a 3,madeupword0001 2"),
-        ("--padding-factor 5", "c 5,a 3,madeupword0001 2,d 1,madeupword0000 0,madeupword0002 0"),
-    ],
-)
+CUT = [
+    ("", "c 5,a 3,madeupword0001 2,d 1"),
+    ("--vocab-size 4", "c 5,a 3"),  # and </s>, <unk>
+    ("--min-count 2", "c 5,a 3,madeupword0001 2"),
+    ("--padding-factor 5", "c 5,a 3,madeupword0001 2,d 1,madeupword0000 0,madeupword0002 0"),
+]
+
+
+@pytest.mark.parametrize(("flags", "expected"), CUT)
 def test_vocabulary_is_cut_and_filled_up(tmp_path, flags: str, expected: str) -> None:
     write_lines(tmp_path / "a", ["d c c c c a a a c <unk> <unk>" + " madeupword0001" * 2])
     given = ["--train", tmp_path / "a", "--padding-factor", 1, *flags.split()]

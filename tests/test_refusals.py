@@ -21,15 +21,15 @@ def copy(corpus, tmp_path):
 STATEFUL = ["--arch", "rnn_lm", "--decoder-embed-dim", "16", "--stateful"]
 
 
-@pytest.mark.parametrize(
-    "flags, named",
-    [
-        ([*LSTM, "--output-dictionary-size", "30"], "--output-dictionary-size: required"),
-        ([*LSTM, "--stateful"], "--stateful: required"),
-        ([*STATEFUL, "--sample-break-mode", "eos"], "--sample-break-mode: required"),
-        ([*STATEFUL, "--batch-size", "500"], "--batch-size"),
-    ],
-)
+WAYS = [
+    ([*LSTM, "--output-dictionary-size", "30"], "--output-dictionary-size: required"),
+    ([*LSTM, "--stateful"], "--stateful: required"),
+    ([*STATEFUL, "--sample-break-mode", "eos"], "--sample-break-mode: required"),
+    ([*STATEFUL, "--batch-size", "500"], "--batch-size"),
+]
+
+
+@pytest.mark.parametrize("flags, named", WAYS)
 def test_models_that_have_no_such_way(flags, named, corpus, tmp_path):
     assert named in refused(corpus, tmp_path, *flags, "--criterion", "bnce")
 

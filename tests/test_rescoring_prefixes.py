@@ -57,14 +57,14 @@ def test_no_prefix_is_read_twice(language_model):
     assert sum(read) == len({some[:n] for some in ids for n in range(1, len(some) + 1)})
 
 
-@pytest.mark.parametrize(
-    ("name", "texts"),
-    [
-        ("lbl_lm both sides", similar()),
-        # Longer than the model reads.
-        ("transformer_lm", [f"{'w1 w2 w3 ' * 30}{end}" for end in ("w4", "w5 w6", "", "w7")]),
-    ],
-)
+WHOLE = [
+    ("lbl_lm both sides", similar()),
+    # Longer than the model reads.
+    ("transformer_lm", [f"{'w1 w2 w3 ' * 30}{end}" for end in ("w4", "w5 w6", "", "w7")]),
+]
+
+
+@pytest.mark.parametrize(("name", "texts"), WHOLE)
 def test_what_cannot_be_scored_by_prefixes(name, texts, language_model):
     scorer = Scorer.from_checkpoint(language_model(name), exact=True)
     found = [one.total for one in prefixes.score(scorer, texts)]

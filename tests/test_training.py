@@ -226,15 +226,15 @@ def test_resumed_run_repeats_the_uninterrupted_one(name, corpus, tmp_path):
     assert validated(corpus, checkpoint)["mu_z"] == pytest.approx(state["mu_z"], abs=2e-4)
 
 
+BY_EPOCH = [
+    (["bnce"], "--noise-samples", ("0", "7")),
+    *slow((["bnce", "--objective", "ranking"], "--self-norm-alpha", ("2", "0.5"))),
+    *slow((["nce_regularized"], "--self-norm-alpha", ("0", "2"))),
+]
+
+
 @pytest.mark.modern
-@pytest.mark.parametrize(
-    "criterion, flag, values",
-    [
-        (["bnce"], "--noise-samples", ("0", "7")),
-        *slow((["bnce", "--objective", "ranking"], "--self-norm-alpha", ("2", "0.5"))),
-        *slow((["nce_regularized"], "--self-norm-alpha", ("0", "2"))),
-    ],
-)
+@pytest.mark.parametrize("criterion, flag, values", BY_EPOCH)
 def test_a_value_by_epoch(criterion, flag, values, corpus, tmp_path):
     """As an epoch with the first one, from which a run with the other goes on.
 

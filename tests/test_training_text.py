@@ -134,14 +134,14 @@ MOSES = ["It &apos;s he .", "He said &quot; no &quot; ."]
 WRAPPED = "It was a bright cold day in April, and the clocks were striking the hour when Winston"
 
 
-@pytest.mark.parametrize(
-    "lines, what",
-    [
-        (MOSES * 5, "&apos;"),
-        ([WRAPPED[: 62 + i % 9] for i in range(20)], "60 to 80 characters"),
-        ([f"{WRAPPED[:60]}."] * 9, None),  # sentences that happen to be as long
-    ],
-)
+LOOKS = [
+    (MOSES * 5, "&apos;"),
+    ([WRAPPED[: 62 + i % 9] for i in range(20)], "60 to 80 characters"),
+    ([f"{WRAPPED[:60]}."] * 9, None),  # sentences that happen to be as long
+]
+
+
+@pytest.mark.parametrize("lines, what", LOOKS)
 def test_text_that_looks_escaped_or_wrapped_is_warned_of(lines, what, tmp_path, capsys):
     write_lines(tmp_path / "a", lines)
     out = ["--text-only", "--out", tmp_path / "out"]
@@ -174,15 +174,15 @@ TRICKY = ["It's 'tis \"so\", he said... Mr. Smith's (No. 5), e.g. U.S. law.", "N
 CURLED = "It\u2019s \u201cso\u201d, he said\u2026 \u2013 (cafe\u0301) : \u00aba\u00a0\u00bb."
 
 
-@pytest.mark.parametrize(
-    "made",
-    [
-        TrainingText("sacremoses", "en"),
-        TrainingText("sacremoses", "fr", lowercase=True),
-        TrainingText("penn", lowercase=True),
-        *(TrainingText("sacremoses", "en", normalize=how) for how in ("nfc", "punctuation")),
-    ],
-)
+CUT_BY = [
+    TrainingText("sacremoses", "en"),
+    TrainingText("sacremoses", "fr", lowercase=True),
+    TrainingText("penn", lowercase=True),
+    *(TrainingText("sacremoses", "en", normalize=how) for how in ("nfc", "punctuation")),
+]
+
+
+@pytest.mark.parametrize("made", CUT_BY)
 def test_lines_are_cut_once(made):
     """A line that is cut already, which most tokenisers would spoil, stays as it is."""
     prose = [line for line in embedded_corpus.corpus_lines(topics) if line]

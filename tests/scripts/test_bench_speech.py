@@ -13,18 +13,18 @@ from stubs_of_speech import stub_voice, write_novels
 # ---------------------------------------------------------------- sentences
 
 
-@pytest.mark.parametrize(
-    "line, words, spoken",
-    [
-        ("`` i do n't know , '' said he .", "i don't know said he", "i don't know, said he."),
-        (
-            "the captain 's arm-chair was empty to-day -- he can not come !",
-            "the captain's arm chair was empty today he cannot come",
-            "the captain's arm chair was empty today, he cannot come!",
-        ),
-        ("'t is the boys ' boat ...", "tis the boys boat", "'tis the boys boat..."),
-    ],
-)
+SPOKEN = [
+    ("`` i do n't know , '' said he .", "i don't know said he", "i don't know, said he."),
+    (
+        "the captain 's arm-chair was empty to-day -- he can not come !",
+        "the captain's arm chair was empty today he cannot come",
+        "the captain's arm chair was empty today, he cannot come!",
+    ),
+    ("'t is the boys ' boat ...", "tis the boys boat", "'tis the boys boat..."),
+]
+
+
+@pytest.mark.parametrize("line, words, spoken", SPOKEN)
 def test_a_sentence_as_words_and_as_a_voice_reads_it(line, words, spoken):
     assert (sentences.normalised(line), sentences.spoken(line)) == (words, spoken)
 

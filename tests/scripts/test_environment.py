@@ -54,14 +54,14 @@ def test_the_checkouts_environment_is_entered(checkout, folder: str) -> None:
         assert run_bare(script, "--some", "flag").stdout == f"entered {script} --some flag\n"
 
 
-@pytest.mark.parametrize(
-    ("command", "needed"),
-    [
-        (["recipe.py", "--list"], "scripts/setup_env.sh"),
-        (["fairseq-bnce", "score", "--path", "x"], "numpy"),
-        (["fairseq-bnce", "prepare-text", "--train", "x", "--out", "y", "--tokenized"], "tqdm"),
-    ],
-)
+NEEDED = [
+    (["recipe.py", "--list"], "scripts/setup_env.sh"),
+    (["fairseq-bnce", "score", "--path", "x"], "numpy"),
+    (["fairseq-bnce", "prepare-text", "--train", "x", "--out", "y", "--tokenized"], "tqdm"),
+]
+
+
+@pytest.mark.parametrize(("command", "needed"), NEEDED)
 def test_what_a_command_lacks_is_named_in_a_line(checkout, command, needed) -> None:
     name, *arguments = command
     done = run_bare(checkout / "scripts" / name, *arguments)
