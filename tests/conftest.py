@@ -21,6 +21,7 @@ from scoring_models import FLAGS
 from tools import LSTM, binarise, build, call_command, composed, train, write_lines
 
 import fairseq_bnce
+from fairseq_bnce import decoding
 
 # Of asserts in modules without tests pytest shows no values, unless it is asked to.
 pytest.register_assert_rewrite("loss_cases", "two_ranks")
@@ -97,14 +98,23 @@ def pairs(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def language_model(corpus, tmp_path_factory):
-    """Train an architecture of scoring_models.FLAGS a little, once a session: its checkpoint."""
+def training(corpus, tmp_path_factory):
+    """Train with these flags, once a session: (checkpoint, what fairseq-train printed)."""
 
     @functools.lru_cache(maxsize=None)
+    def make(*flags, plugin=True):
+        folder = tmp_path_factory.mktemp("training")
+        return folder / "checkpoint_last.pt", train(corpus, folder, *flags, plugin=plugin)
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def language_model(training):
+    """Train an architecture of scoring_models.FLAGS a little: its checkpoint."""
+
     def make(name):
-        folder = tmp_path_factory.mktemp("language_model")
-        train(corpus, folder, *FLAGS[name])
-        return folder / "checkpoint_last.pt"
+        return training(*FLAGS[name])[0]
 
     return make
 
@@ -114,9 +124,7 @@ def made(language_model):
     """A scorer of a model by its name (scoring_models.py)."""
 
     def make(name, **options):
-        from fairseq_bnce import Scorer
-
-        return Scorer.from_checkpoint(language_model(name), **options)
+        return fairseq_bnce.Scorer.from_checkpoint(language_model(name), **options)
 
     return make
 
@@ -136,8 +144,6 @@ def command(language_model, capfd):
 @pytest.fixture
 def espnet_scorer(monkeypatch):
     """The adapter for ESPnet, over what stands in for the library."""
-    from fairseq_bnce import decoding
-
     library = types.SimpleNamespace(BatchPartialScorerInterface=object)
     monkeypatch.setitem(sys.modules, "espnet.nets.scorer_interface", library)
     monkeypatch.delitem(sys.modules, "fairseq_bnce.decoding.espnet", raising=False)

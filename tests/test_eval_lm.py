@@ -11,24 +11,14 @@ import forks
 import pytest
 import torch
 from architectures import MODELS
+from checkpoint_edits import edited
 from fairseq import utils
 from fairseq.checkpoint_utils import load_model_ensemble_and_task
 from fairseq.criterions.cross_entropy import CrossEntropyCriterion
 from fairseq.models import MODEL_REGISTRY
 from fairseq.tasks.language_modeling import LanguageModelingTask
-from tools import (
-    LSTM,
-    PLUGIN,
-    TRANSFORMER,
-    build,
-    evaluate,
-    first_batch,
-    loss_bits,
-    modern,
-    run,
-    train,
-    train_translation,
-)
+from scoring_models import ADAPTIVE
+from tools import LSTM, PLUGIN, build, evaluate, first_batch, loss_bits, modern, run, train
 
 from fairseq_bnce.output_layer.layer import SQUASHING_MARK, OutputLayer, squash
 from fairseq_bnce.scoring import Scorer
@@ -73,35 +63,24 @@ def own(tmp_path_factory):
     return folder
 
 
-@pytest.fixture(scope="module")
-def stock_checkpoints(corpus, own, tmp_path_factory):
-    """Checkpoints of cross_entropy and adaptive_loss, trained with the plugin loaded."""
-    folder = tmp_path_factory.mktemp("stock")
-    adaptive = [*TRANSFORMER, "--adaptive-softmax-cutoff", "10,20", "--criterion", "adaptive_loss"]
-    flags = {
-        "own_capped": ["--user-dir", own, "--arch", "own_capped"],
-        "adaptive": [*adaptive, "--ddp-backend", "legacy_ddp"],
-    }
-    for name, given in flags.items():
-        train(corpus, folder / name, *given)
-    return {name: folder / name / "checkpoint_last.pt" for name in flags}
+@pytest.fixture
+def capped(training, own):
+    """A checkpoint of cross_entropy, trained with the plugin loaded."""
+    return training("--user-dir", own, "--arch", "own_capped")[0]
 
 
-def test_models_of_others_are_scored_as_fairseq_does(corpus, own, stock_checkpoints):
-    checkpoint, flags = stock_checkpoints["own_capped"], ["--user-dir", own]
-    output = evaluate(corpus, checkpoint, *flags)
-    stock = evaluate(corpus, checkpoint, *flags, plugin=False)
+def test_models_of_others_are_scored_as_fairseq_does(corpus, own, capped):
+    output = evaluate(corpus, capped, "--user-dir", own)
+    stock = evaluate(corpus, capped, "--user-dir", own, plugin=False)
     assert len(re.findall(AS_FAIRSEQ, output)) == 1 and AS_FAIRSEQ not in stock
     assert loss_bits(output) == loss_bits(stock)
 
 
-@pytest.fixture(scope="module")
-def squashed(corpus, tmp_path_factory):
+@pytest.fixture
+def squashed(training):
     """A checkpoint of squashed scores, trained until it matters whether they are."""
-    folder = tmp_path_factory.mktemp("squashed")
     flags = ["--criterion", "self_norm_softmax", "--score-squashing", "--max-epoch", "4"]
-    train(corpus, folder, *LSTM, *flags, "--optimizer", "adam", "--lr", "0.03")
-    return folder / "checkpoint_last.pt"
+    return training(*LSTM, *flags, "--optimizer", "adam", "--lr", "0.03")[0]
 
 
 def print_bits(own, paths):
@@ -120,9 +99,9 @@ def print_bits(own, paths):
     print("RESULT", json.dumps([bits, kinds]))
 
 
-def test_ensembles_of_all_kinds(own, stock_checkpoints, language_model, squashed):
+def test_ensembles_of_all_kinds(own, capped, language_model, squashed):
     """Squashed first: fairseq merges the states of an ensemble's tasks."""
-    kinds = [squashed, language_model("lstm_lm"), *stock_checkpoints.values()]
+    kinds = [squashed, language_model("lstm_lm"), capped, language_model(ADAPTIVE)]
     done = forks.run([sys.executable], main=functools.partial(print_bits, own, kinds))
     assert not done.returncode, done.stdout.decode()
     line = re.findall("RESULT (.*)", done.stdout.decode())[-1]
@@ -200,7 +179,7 @@ def test_shallow_fusion(pairs, tmp_path):
     run("fairseq_cli.preprocess", "--only-source", *words)
     train(tmp_path / "fr", tmp_path / "fr", *LSTM, "--criterion", "bnce", "--disable-validation")
     checkpoint = tmp_path / "fr" / "checkpoint_last.pt"
-    train_translation(pairs, tmp_path / "mt", *MODELS["lstm"], "--optimizer", "adam")
+    train(pairs, tmp_path / "mt", *MODELS["lstm"], "--optimizer", "adam")
     flags = [pairs, "--user-dir", PLUGIN, "--path", tmp_path / "mt" / "checkpoint_last.pt"]
     flags += ["--gen-subset", "valid", "--beam", "2", "--cpu", "--num-workers", "0"]
     flags += ["--max-len-b", "6", "--lm-path", checkpoint, "--lm-weight", "10000"]
@@ -243,10 +222,9 @@ def test_fairseq_alone_stops_at_a_squashed_model(corpus, squashed):
 
 
 def test_a_squashed_model_of_before_the_mark(corpus, squashed, tmp_path):
-    state = torch.load(squashed, weights_only=False)
-    del state["model"][f"decoder.{SQUASHING_MARK}"]
-    torch.save(state, tmp_path / "old.pt")
-    assert loss_bits(evaluate(corpus, tmp_path / "old.pt")) == loss_bits(evaluate(corpus, squashed))
+    mark = f"decoder.{SQUASHING_MARK}"
+    old = edited(squashed, tmp_path / "old.pt", lambda content: content["model"].pop(mark))
+    assert loss_bits(evaluate(corpus, old)) == loss_bits(evaluate(corpus, squashed))
 
 
 def test_another_criterion_cannot_train_a_squashed_model(corpus, squashed, tmp_path):

@@ -21,7 +21,6 @@ from tools import (
     first_batch,
     modern,
     train,
-    train_translation,
     valid_stats,
 )
 from two_ranks import on_two_ranks
@@ -382,12 +381,12 @@ def test_a_softmax_is_made_level_by_what_all_rows_share(model, more, is_level, c
 def test_translation_resumes_with_its_log_z(pairs, tmp_path):
     """fairseq-validate loads no criterion's parameters: the task state has a learned log Z, too."""
     flags = [*SEQ2SEQ, *AUTO, "--save-interval-updates", "2", "--optimizer", "adam"]
-    train_translation(pairs, tmp_path / "run", *flags, "--max-update", "2")
+    train(pairs, tmp_path / "run", *flags, "--max-update", "2")
     first = task_state(tmp_path / "run")["log_z"]
-    train_translation(pairs, tmp_path / "run", *flags, "--max-update", "4")
+    train(pairs, tmp_path / "run", *flags, "--max-update", "4")
     assert task_state(tmp_path / "run")["log_z"] == first > 3
     flags += ["--learn-log-z", "--lr", "0.01", "--max-update", "4"]
-    train_translation(pairs, tmp_path / "learn", *flags)
+    train(pairs, tmp_path / "learn", *flags)
     state = saved(tmp_path / "learn")
     start = state["criterion"]["_extra_state"]["initial_log_z"]
     learned = state["criterion"]["learned_log_z"].item()

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from architectures import SMALL
 from conftest import TYPES, zipf_lines
-from tools import LSTM, PLUGIN, binarise, build, run, write_lines
+from tools import LSTM, PLUGIN, TRAINING, binarise, build, run, write_lines
 
 from fairseq_bnce.data.token_counts import count_tokens, training_target_counts
 from fairseq_bnce.errors import InputError
@@ -17,7 +17,7 @@ LANGUAGES += ["--langs", "aa,bb"]
 SAMPLED = "--multilang-sampling-alpha"  # of 1 fairseq itself says AssertionError
 TRANSFORMERS = ["--encoder-layers", "1", "--decoder-layers", "1", "--encoder-attention-heads", "2"]
 TRANSFORMERS += ["--decoder-attention-heads", "2", *SMALL]
-PAIRS = ["--lang-pairs", "fr-en,fr-de", "--required-batch-size-multiple", "1", *TRANSFORMERS]
+PAIRS = ["--lang-pairs", "fr-en,fr-de", *TRANSFORMERS]
 SIMPLE = ["--task", "translation_multi_simple_epoch", "--arch", "transformer", *PAIRS]
 ROUND_ROBIN = ["--task", "multilingual_translation", "--arch", "multilingual_transformer", *PAIRS]
 DUMMY = ["--dict-size", "50", "--dataset-size", "40"]
@@ -55,10 +55,8 @@ def three_languages(pairs, tmp_path_factory):
 
 
 def train(tmp_path, *flags, check=True):
-    arguments = ["--user-dir", PLUGIN, "--save-dir", tmp_path / "run", "--optimizer", "sgd", *flags]
-    arguments += ["--lr", "0.1", "--batch-size", "8", "--max-epoch", "1", "--cpu", "--num-workers"]
-    arguments += ["0", "--no-progress-bar", "--log-format", "json", "--no-epoch-checkpoints"]
-    return run("fairseq_cli.train", *arguments, check=check)
+    places = ["--user-dir", PLUGIN, "--save-dir", tmp_path / "run"]
+    return run("fairseq_cli.train", *places, *TRAINING, *flags, check=check)
 
 
 def test_languages_are_counted_as_the_task_samples_them(languages):
@@ -67,10 +65,8 @@ def test_languages_are_counted_as_the_task_samples_them(languages):
     _, task, _ = build(languages, *flags)
     task.load_dataset("train")
     got = training_target_counts(task).double()
-    both = [
-        count_tokens(str(languages / name / "train"), task.dictionary).astype(float)
-        for name in ("aa", "bb")
-    ]
+    prefixes = (str(languages / name / "train") for name in ("aa", "bb"))
+    both = [count_tokens(prefix, task.dictionary).astype(float) for prefix in prefixes]
     shares = [counts.sum() ** alpha for counts in both]
     want = sum(share * counts / counts.sum() for share, counts in zip(shares, both)) / sum(shares)
     common = want > 0.02

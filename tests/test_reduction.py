@@ -85,14 +85,13 @@ def test_the_error_is_measured_on_a_random_tenth_that_is_not_fitted_to(monkeypat
 
 
 @pytest.fixture(scope="module", params=[LSTM, *slow(TRANSFORMER)], ids=["lstm", "transformer"])
-def softmax(request, corpus, tmp_path_factory):
+def softmax(request, training):
     """A model that does not normalise itself, and a text beside it."""
-    folder = tmp_path_factory.mktemp("softmax")
     flags = ["--criterion", "cross_entropy", "--max-epoch", "3", "--clip-norm", "1"]
-    train(corpus, folder, *request.param, *flags)
-    write_lines(folder / "text", zipf_lines(400, seed=7))
-    write_lines(folder / "other", LINES)
-    return folder / "checkpoint_last.pt"
+    checkpoint, _ = training(*request.param, *flags)
+    write_lines(checkpoint.with_name("text"), zipf_lines(400, seed=7))
+    write_lines(checkpoint.with_name("other"), LINES)
+    return checkpoint
 
 
 @pytest.fixture(scope="module")
@@ -143,10 +142,9 @@ def test_bands(language_model, corpus, tmp_path):
     new = tmp_path / "new.pt"
     flags = ["--data", corpus, "--calibrate", new, "--reduced-partition", "20", text]
     assert call_command("diagnose", "--path", checkpoint, *flags) == 0
-    exact, *others = (
-        np.concatenate(Scorer.from_checkpoint(path, corpus, exact=how).score_words(LINES))
-        for path, how in ((checkpoint, True), (checkpoint, False), (new, False))
-    )
+    scorer = Scorer.from_checkpoint(checkpoint, corpus)
+    ways = (scorer.with_exact(True), scorer, Scorer.from_checkpoint(new, corpus))
+    exact, *others = (np.concatenate(way.score_words(LINES)) for way in ways)
     constant, reduced = (np.std(scores - exact) for scores in others)
     assert reduced < 0.5 * constant
 

@@ -9,7 +9,7 @@ from architectures import SEQ2SEQ
 from checkpoint_edits import edited
 from fairseq import checkpoint_utils
 from scoring_models import FLAGS
-from tools import binarise, train, train_translation, write_lines
+from tools import binarise, train, write_lines
 
 from fairseq_bnce.scoring import CheckpointError
 
@@ -59,8 +59,7 @@ def test_a_state_that_is_handed_in_is_taken(run):
 
 def test_models_of_other_tasks_are_loaded(pairs, tmp_path):
     """By fairseq-validate, which has no task then; nothing in these models runs either."""
-    flags = [*SEQ2SEQ, "--criterion", "cross_entropy", "--optimizer", "adam"]
-    train_translation(pairs, tmp_path, *flags)
+    train(pairs, tmp_path, *SEQ2SEQ, "--criterion", "cross_entropy", "--optimizer", "adam")
     path = str(tmp_path / "checkpoint_last.pt")
     (model, other), _, task = checkpoint_utils.load_model_ensemble_and_task([path, path])
     assert type(task).__name__ == "TranslationTask" and hasattr(model, "encoder")

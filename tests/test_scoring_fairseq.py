@@ -4,7 +4,6 @@ Also of models that fairseq published, and of those with room for more positions
 trained on, which read no more than in training.
 """
 
-import functools
 import logging
 import math
 import re
@@ -17,16 +16,7 @@ from conftest import zipf_lines
 from scoring_models import BANDS, EACH, FEW_TARGETS
 from test_bands import INPUT, SMALL
 from test_scoring import reference
-from tools import (
-    TIED_TRANSFORMER,
-    TRANSFORMER,
-    evaluate,
-    loss_bits,
-    modern,
-    slow,
-    train,
-    word_scores,
-)
+from tools import TIED_TRANSFORMER, TRANSFORMER, evaluate, loss_bits, modern, slow, word_scores
 
 from fairseq_bnce import Scorer
 
@@ -120,24 +110,17 @@ def test_a_context_window_leaves_room_for_a_word(corpus, language_model):
     assert "--context-window: required" in output
 
 
-ROOM = [*TRANSFORMER, "--max-target-positions", "64"]
+ROOM = [*TRANSFORMER, "--max-target-positions", "64", "--tokens-per-sample", "10"]
 LONGEST = {"none": 10, "eos": 13}  # the corpus's sentences have up to 12 words and </s>
 LINE = " ".join(zipf_lines(8, seed=1)).split()[:40]
 
 
-@pytest.fixture(scope="module")
-def trained(corpus, tmp_path_factory):
-    """Train a model with 64 positions, by --sample-break-mode; "fairseq": without the plugin."""
+@pytest.fixture
+def trained(training):
+    """Train a model with 64 positions, by --sample-break-mode."""
 
-    @functools.lru_cache(maxsize=None)
     def make(mode):
-        folder = tmp_path_factory.mktemp("trained")
-        block = ["--tokens-per-sample", "10"]
-        flags = ["--sample-break-mode", mode, "--criterion", "bnce"]
-        if mode == "fairseq":
-            flags = ["--criterion", "cross_entropy"]
-        train(corpus, folder, *ROOM, *block, *flags, plugin=mode != "fairseq")
-        return folder / "checkpoint_last.pt"
+        return training(*ROOM, "--sample-break-mode", mode, "--criterion", "bnce")[0]
 
     return make
 
@@ -193,18 +176,17 @@ def test_the_default_of_eval_lm(corpus, trained):
     assert abs(wanted["64"] - wanted["10"]).max() > 1e-3
     assert sum("trained on" in line for line in output.splitlines()) == 1
     *_, found = eval_lm(corpus, checkpoint, "--context-window", "5", block=None)
-    lines = (corpus.parent / "valid.txt").read_text(encoding="utf-8").splitlines()
     scorer = Scorer.from_checkpoint(checkpoint, exact=True)
-    want = [score.log_probs for score in scorer.score_stream(lines, document=True)]
+    want = [score.log_probs for score in scorer.score_stream(text(corpus), document=True)]
     np.testing.assert_allclose(found, np.concatenate(want), rtol=0, atol=1e-5)
     *_, found = eval_lm(corpus, checkpoint, "--context-window", "10", block=None)
     *_, want = eval_lm(corpus, checkpoint, "--context-window", "10", block="64")
     np.testing.assert_array_equal(found, want)
 
 
-def test_a_checkpoint_of_fairseqs_own(corpus, trained, tmp_path):
+def test_a_checkpoint_of_fairseqs_own(corpus, training, tmp_path):
     """It names its blocks; without them, or with sentences for blocks, it reads all positions."""
-    checkpoint = trained("fairseq")
+    checkpoint, _ = training(*ROOM, "--criterion", "cross_entropy", plugin=False)
     scorer = Scorer.from_checkpoint(checkpoint, exact=True)
     want = in_blocks(checkpoint, 10, 5, [*LINE, "</s>"])
     np.testing.assert_allclose(scorer.score_words([" ".join(LINE)])[0], want, atol=1e-5)
@@ -256,15 +238,13 @@ def as_of_2018(content):
 
 
 @pytest.mark.parametrize("name", [*slow("gbw"), "wiki103", "wmt19", "librispeech"])
-def test_published_models_are_scored(name, corpus, tmp_path):
+def test_published_models_are_scored(name, corpus, training, tmp_path):
     """As fairseq itself scores the original: by eval-lm and Scorer."""
-    train(corpus, tmp_path / "run", *PUBLISHED[name], plugin=False)
-    made = tmp_path / "run" / "checkpoint_last.pt"
+    made, _ = training(*PUBLISHED[name], plugin=False)
     want = loss_bits(evaluate(corpus, made, plugin=False))
     model = edited(made, tmp_path / "model.pt", as_of_2018, container="Namespace")
     assert loss_bits(evaluate(corpus, model)) == pytest.approx(want, abs=1e-4)
     flags = ["--sample-break-mode", "eos", *set(PUBLISHED[name]) & {"--add-bos-token"}]
     want = loss_bits(evaluate(corpus, model, *flags))
     scorer = Scorer.from_checkpoint(model, str(corpus), exact=True)
-    lines = (corpus.parent / "valid.txt").read_text().splitlines()
-    assert math.log2(scorer.perplexity(lines)) == pytest.approx(want, abs=1e-3)
+    assert math.log2(scorer.perplexity(text(corpus))) == pytest.approx(want, abs=1e-3)

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from fairseq import checkpoint_utils
-from tools import build, evaluate, loss_bits, train
+from tools import build, evaluate, loss_bits
 
 from fairseq_bnce.tasks.streams import stream_batches
 
@@ -89,11 +89,10 @@ def test_an_iterator_is_made_once(corpus):
         assert task.get_batch_iterator(dataset, max_sentences=3).streams == 3
 
 
-@pytest.fixture(scope="module")
-def checkpoint(corpus, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("stateful")
-    train(corpus, folder, *STATEFUL, "--max-epoch", "2", "--clip-norm", "1")
-    return folder / "checkpoint_best.pt"
+@pytest.fixture
+def checkpoint(training):
+    last, _ = training(*STATEFUL, "--max-epoch", "2", "--clip-norm", "1")
+    return last.with_name("checkpoint_best.pt")
 
 
 def test_scored_as_one_text(corpus, checkpoint):

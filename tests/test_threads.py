@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 import pytest
-from tools import LSTM, PLUGIN, TRAINING
+from tools import LANGUAGE_MODELING, LSTM, PLUGIN, TRAINING
 
 REGIONS = 100
 # A thread that sleeps gives its processor away once a parallel region; one that spins does not.
@@ -33,7 +33,7 @@ def test_threads_sleep_while_they_wait(policy, sleeps, corpus, tmp_path):
     environment = {name: value for name, value in os.environ.items() if "OMP_" not in name}
     environment.update({"OMP_WAIT_POLICY": policy} if policy else {})
     command = [sys.executable, "-c", PROGRAM, corpus, "--user-dir", PLUGIN, *TRAINING, *LSTM]
-    command += ["--task", "language_modeling", "--criterion", "bnce", "--max-update", "1"]
-    command += ["--save-dir", tmp_path, "--no-save", "--cpu"]
+    command += [*LANGUAGE_MODELING, "--criterion", "bnce", "--max-update", "1"]
+    command += ["--save-dir", tmp_path, "--no-save"]
     done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, check=True)
     assert (int(done.stdout.split()[-1]) > REGIONS / 2) == sleeps

@@ -35,9 +35,10 @@ TRANSFORMER += ["--decoder-ffn-embed-dim", "16", "--decoder-attention-heads", "2
 TRANSFORMER += ["--decoder-input-dim", "16", "--decoder-output-dim", "16"]
 TRANSFORMER += ["--optimizer", "adam", "--lr", "0.003"]
 TIED_TRANSFORMER = [*TRANSFORMER, "--share-decoder-input-output-embed"]
-TRAINING = ["--optimizer", "sgd", "--lr", "0.5", "--batch-size", "8", "--tokens-per-sample", "16"]
-TRAINING += ["--max-epoch", "1", "--cpu", "--num-workers", "0", "--no-progress-bar"]
-TRAINING += ["--log-format", "json", "--no-epoch-checkpoints"]
+LANGUAGE_MODELING = ["--task", "language_modeling", "--tokens-per-sample", "16"]
+TRAINING = ["--optimizer", "sgd", "--lr", "0.5", "--batch-size", "8", "--max-epoch", "1", "--cpu"]
+TRAINING += ["--num-workers", "0", "--no-progress-bar", "--log-format", "json"]
+TRAINING += ["--no-epoch-checkpoints"]
 # fairseq's later versions drop the last batch, in validation too, if it is no multiple of this (8).
 TRAINING += ["--required-batch-size-multiple", "1"]
 
@@ -117,13 +118,9 @@ def write_program(path: Path, text: str) -> None:
 
 def train(data: Path, save_dir: Path, *flags: str, check: bool = True, plugin: bool = True) -> str:
     user = ["--user-dir", PLUGIN] if plugin else []
-    task = [] if "--task" in flags else ["--task", "language_modeling"]
-    return run(
-        "fairseq_cli.train",
-        *[data, *user, *task, "--save-dir", save_dir, *TRAINING, *flags],
-        check=check,
-        plugin=plugin,
-    )
+    task = [] if "--task" in flags else LANGUAGE_MODELING
+    arguments = [data, *user, *task, "--save-dir", save_dir, *TRAINING, *flags]
+    return run("fairseq_cli.train", *arguments, check=check, plugin=plugin)
 
 
 def evaluate(
@@ -205,7 +202,7 @@ def build(data: Path, *flags: str) -> Tuple[Any, Any, torch.nn.Module]:
 @functools.lru_cache(maxsize=None)
 def _configuration(data: Path, *flags: str) -> Any:
     """Once for all tests with these flags."""
-    task = [] if "--task" in flags else ["--task", "language_modeling", "--tokens-per-sample", "16"]
+    task = [] if "--task" in flags else LANGUAGE_MODELING
     arguments = [str(data), "--user-dir", PLUGIN, *task, "--batch-size", "4", "--cpu", *flags]
     return composed(arguments)
 
@@ -268,23 +265,13 @@ def valid_stats(output: str) -> Dict[str, float]:
 def word_scores(output: str) -> List[Tuple[str, float]]:
     """[(word, log-probability)] of --output-word-probs, in the order of the corpus."""
     lines = re.findall(r"\| (\d+) (.* \[-?[\d.]+\])", output)
-    lines = sorted(lines, key=lambda line: int(line[0]))
-    return [
-        (w, float(p)) for _, line in lines for w, p in re.findall(r"(\S+) \[(-?[\d.]+)\]", line)
-    ]
+    text = " ".join(line for _, line in sorted(lines, key=lambda line: int(line[0])))
+    return [(word, float(score)) for word, score in re.findall(r"(\S+) \[(-?[\d.]+)\]", text)]
 
 
 def parameters(checkpoint: Path) -> Dict[str, torch.Tensor]:
     """By name."""
     return torch.load(checkpoint, weights_only=False)["model"]
-
-
-def train_translation(data: Path, save_dir: Path, *flags: str) -> str:
-    """What fairseq-train prints, of two epochs."""
-    arguments = [data, "--user-dir", PLUGIN, "--save-dir", save_dir]
-    arguments += ["--batch-size", "8", "--max-epoch", "2", "--cpu", "--num-workers", "0"]
-    arguments += ["--no-progress-bar", "--log-format", "json", *flags]
-    return run("fairseq_cli.train", *arguments)
 
 
 def refused(data: Path, tmp_path: Path, *flags: str) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import forks
 import torch
-from tools import PLUGIN, TRAINING, run
+from tools import LANGUAGE_MODELING, PLUGIN, TRAINING, run
 
 # fairseq-train for one rank on a machine without a GPU. fairseq passes device ids to
 # DistributedDataParallel, which CPU modules must not have. At the end each rank saves its model
@@ -63,7 +63,7 @@ def rank_command(corpus, folder, *flags, meet="env://", world=2, on_gpu=False):
     folder.mkdir(exist_ok=True)
     (folder / "rank.py").write_text(RANK, encoding="utf-8")
     # Said in full: what fairseq infers from torchrun's environment, it divides by the GPUs.
-    rest = ["--user-dir", PLUGIN, "--task", "language_modeling", "--save-dir", folder / "run"]
+    rest = ["--user-dir", PLUGIN, *LANGUAGE_MODELING, "--save-dir", folder / "run"]
     rest += ["--distributed-backend", "gloo", "--distributed-world-size", str(world)]
     rest += ["--distributed-init-method", meet, "--distributed-no-spawn"]
     flags = [*TRAINING, *flags]
@@ -94,8 +94,7 @@ def train_on_ranks(corpus, folder, *flags, env=None, world=2, on_gpu=False):
     for rank, log in enumerate(printed):
         named = {**shared, "RANK": str(rank), "LOCAL_RANK": str(rank)}
         with log.open("wb") as stream:
-            started = start(command, env=named, stdout=stream, stderr=subprocess.STDOUT)
-        ranks.append(started)
+            ranks.append(start(command, env=named, stdout=stream, stderr=subprocess.STDOUT))
     return [rank.wait() for rank in ranks], "".join(log.read_text("utf-8") for log in printed)
 
 
@@ -112,15 +111,12 @@ def on_two_ranks(function, *arguments):
     """What ``function(rank, *arguments)`` returns on each of two gloo ranks, forks of this one."""
     context = multiprocessing.get_context("fork")
     with tempfile.TemporaryDirectory() as folder:
-        ranks = [
+        ranks = []
+        for rank in (0, 1):
+            given = (rank, Path(folder), function, arguments)
             # Of daemons none waits for a rank that has failed once the tests are over.
-            context.Process(
-                target=in_rank, args=(rank, Path(folder), function, arguments), daemon=True
-            )
-            for rank in (0, 1)
-        ]
-        for rank in ranks:
-            rank.start()
+            ranks.append(context.Process(target=in_rank, args=given, daemon=True))
+            ranks[-1].start()
         for rank in ranks:
             rank.join()
             assert rank.exitcode == 0
@@ -128,7 +124,6 @@ def on_two_ranks(function, *arguments):
 
 
 def in_rank(rank, folder, function, arguments):
-    torch.distributed.init_process_group(
-        "gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2
-    )
+    meet = f"file://{folder}/meet"
+    torch.distributed.init_process_group("gloo", init_method=meet, rank=rank, world_size=2)
     torch.save(function(rank, *arguments), folder / f"{rank}.pt")
