@@ -24,6 +24,11 @@ def edited(checkpoint, path, edit, container="dict"):
     return path
 
 
+def with_state(**state):
+    """An edit of the task's state."""
+    return lambda content: content["task_state"].update(state)
+
+
 class Malicious:
     """Unpickling it makes a folder."""
 

@@ -22,6 +22,7 @@ from tools import LSTM, binarise, build, call_command, composed, train, write_li
 
 import fairseq_bnce
 from fairseq_bnce import decoding
+from fairseq_bnce.checkpoints import allowed
 
 # Of asserts in modules without tests pytest shows no values, unless it is asked to.
 pytest.register_assert_rewrite("loss_cases", "two_ranks")
@@ -155,6 +156,13 @@ def espnet_scorer(monkeypatch):
 def task(corpus):
     """As fairseq-eval-lm sets it up."""
     return build(corpus, "--arch", "rnn_lm", "--criterion", "bnce")[1]
+
+
+@pytest.fixture(params=["by torch", "by our list"])
+def any_torch(request, monkeypatch):
+    """Both ways of reading a checkpoint, whichever torch is here."""
+    if request.param == "by our list":
+        monkeypatch.setattr(allowed, "TORCH_CHECKS", False)
 
 
 @pytest.fixture

@@ -34,19 +34,11 @@ class Popen(subprocess.Popen):
     interpreter, and not for ``-c``.
     """
 
-    def __init__(
-        self,
-        args: List[str],
-        env: Optional[Dict[str, str]] = None,
-        preexec_fn: Optional[Callable[[], Any]] = None,
-        main: Optional[Callable[[], Any]] = None,
-        **others: Any,
-    ):
+    def __init__(self, args: List[Any], env=None, preexec_fn=None, main=None, **others: Any):
         args = list(map(str, args))
+        is_python = args[0] == sys.executable and args[1:2] != ["-c"]
         # A process that has used a GPU can't be forked.
-        if main is None and (
-            args[0] != sys.executable or args[1] == "-c" or torch.cuda.is_initialized()
-        ):
+        if main is None and (not is_python or torch.cuda.is_initialized()):
             super().__init__(args, env=env, preexec_fn=preexec_fn, **others)
             return
 
@@ -83,9 +75,7 @@ _ALONE = multiprocessing.get_context("forkserver")
 _ALONE.set_forkserver_preload(["fairseq_cli.train", "fairseq_cli.eval_lm", "torch._dynamo"])
 
 
-def run_alone(
-    args: List[Any], env: Optional[Dict[str, str]] = None
-) -> "subprocess.CompletedProcess[bytes]":
+def run_alone(args: List[Any], env=None) -> "subprocess.CompletedProcess[bytes]":
     """As :func:`run`, in a fork of a process that knows of no plugin, as in a fresh interpreter."""
     with tempfile.NamedTemporaryFile() as output:
         environment = dict(os.environ if env is None else env)

@@ -48,21 +48,13 @@ SHARED = ("bnce", "bnce_noise", "shared_nce", "ranking", "ranking_noise") + SAMP
 TARGETED = tuple(name for name, row in ROWS.items() if "target" in row.tensors)
 
 
-def make_problem(
-    count: int,
-    *,
-    repeated: bool = True,
-    bias: bool = True,
-    draws: int = 6,
-    scale: float = 1.0,
-    seed: int = 1,
-) -> Problem:
+def make_problem(count: int, *, repeated=True, bias=True, draws=6, scale=1.0) -> Problem:
     """A random problem of `count` tokens in float32.
 
     repeated: fewer words than tokens (the first and the last target are the same); otherwise all
     targets differ. scale multiplies the scores. Some draws are some token's own target.
     """
-    rng = torch.Generator().manual_seed(seed)
+    rng = torch.Generator().manual_seed(1)
     vocab, dim = (max(7, count // 3) if repeated else count + 7), 8
     q = 1 / torch.arange(1, vocab + 1, dtype=torch.float64)
     q /= q.sum()
@@ -109,16 +101,11 @@ def call(module, name: str, problem: Problem, **options):
 
 def gradients(loss: Tensor, problem: Problem) -> Dict[str, Tensor]:
     """Gradients of the loss with respect to the parameters that require one; unused: zero."""
-    leaves = {
-        name: problem[name]
-        for name in PARAMETERS
-        if problem[name] is not None and problem[name].requires_grad
-    }
+    given = {name: problem[name] for name in PARAMETERS if problem[name] is not None}
+    leaves = {name: tensor for name, tensor in given.items() if tensor.requires_grad}
     found = torch.autograd.grad(loss, list(leaves.values()), allow_unused=True)
-    return {
-        name: torch.zeros_like(leaf) if grad is None else grad
-        for (name, leaf), grad in zip(leaves.items(), found)
-    }
+    zeros = map(torch.zeros_like, leaves.values())
+    return {name: zero if g is None else g for name, zero, g in zip(leaves, zeros, found)}
 
 
 def assert_near(got: Tensor, want: Tensor, tolerance: float, scale=None) -> None:

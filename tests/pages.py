@@ -41,15 +41,12 @@ def blocks_of(page: Path) -> List[Block]:
     """In their order, but for tables that are written from files."""
     text = _RENDERED.sub(lambda table: "\n" * table[0].count("\n"), page.read_text("utf-8"))
     name = page.relative_to(ROOT).as_posix() if ROOT in page.parents else page.name
-    return [
-        Block(
-            f"{name}:{text.count(chr(10), 0, match.start()) + 1}",
-            match["language"].strip(),
-            match["text"],
-            match["needs"] or "",
-        )
-        for match in _BLOCK.finditer(text)
-    ]
+    blocks = []
+    for match in _BLOCK.finditer(text):
+        place = f"{name}:{text.count(chr(10), 0, match.start()) + 1}"
+        language, needs = match["language"].strip(), match["needs"] or ""
+        blocks.append(Block(place, language, match["text"], needs))
+    return blocks
 
 
 BLOCKS = {page: blocks_of(page) for page in PAGES if page.is_file()}

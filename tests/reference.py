@@ -76,22 +76,14 @@ def sampled_softmax_loss(features, target, weight, bias, log_q, noise_ids, log_z
 
 
 def sampled_bce_loss(
-    features,
-    target,
-    weight,
-    bias,
-    log_q,
-    noise_ids,
-    estimator="complementary",
-    vocab_size=None,
-    log_z=0.0,
+    features, target, weight, bias, log_q, noise_ids, log_z=0.0, estimator="complementary", **size
 ) -> Tensor:
     """Gao et al. 2021, Yang et al. 2021: softplus(-s) of the target, softplus(s) of all words.
 
     The latter sum is estimated: by sum_k f(r_k) / (K q(r_k)), by V/K sum_k f(r_k) with V q in the
     log-odds, or without the draws that are the target, whose term is then computed or left out.
     """
-    draws, size = len(noise_ids), vocab_size or len(weight)
+    draws, size = len(noise_ids), size.get("vocab_size", len(weight))
     words = torch.cat([target[:, None], noise_ids.expand(len(target), draws)], 1)
     odds = row_scores(features, words, weight, bias) - log_z
     share = 1 / (draws * log_q.double()[noise_ids].exp()).expand(len(target), draws)

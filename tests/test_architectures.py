@@ -70,13 +70,11 @@ def small(model):
 
 
 # Row-sparse gradients in every other, and in each of the slow variants.
-@pytest.mark.parametrize(
-    "architecture, flags",
-    [
-        *zip(USUAL, itertools.cycle(["", "--row-sparse"])),
-        *slow(*((n, "--row-sparse") for n in SAME)),
-    ],
-)
+TRAINED = [*zip(USUAL, itertools.cycle(["", "--row-sparse"]))]
+TRAINED += slow(*((name, "--row-sparse") for name in SAME))
+
+
+@pytest.mark.parametrize("architecture, flags", TRAINED)
 def test_trains_and_scores(architecture, flags, corpus):
     optimizer = "lazy_adam" if flags else "adam"
     cfg = configuration(corpus, architecture, "--optimizer", optimizer, *flags.split())

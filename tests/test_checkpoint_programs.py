@@ -6,6 +6,7 @@ import shutil
 import sys
 import threading
 from argparse import Namespace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -56,44 +57,33 @@ def program(made):
 
 def check_refused(path, corpus, task, said):
     """By Scorer, fairseq-eval-lm and fairseq-validate, which has no task."""
-    doors = [lambda: Scorer.from_checkpoint(path, corpus)]
-    for given in (task, None):
-        doors.append(
-            lambda given=given: checkpoint_utils.load_model_ensemble_and_task(
-                [str(path)], task=given
-            )
-        )
-    for door in doors:
+    load = partial(checkpoint_utils.load_model_ensemble_and_task, [str(path)])
+    scorer = partial(Scorer.from_checkpoint, path, corpus)
+    for door in (scorer, partial(load, task=task), load):
         with pytest.raises(CheckpointError) as caught:
             door()
         assert str(path) in str(caught.value) and said in str(caught.value)
 
 
-@pytest.fixture(params=["torch checks", "torch is told not to", "torch has no check"])
-def any_torch(request, monkeypatch):
-    """Both ways of reading, whichever torch is here."""
-    if request.param == "torch is told not to":
-        monkeypatch.setenv("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", "1")
-    if request.param == "torch has no check":
-        monkeypatch.setattr(allowed, "TORCH_CHECKS", False)
-
-
 @pytest.mark.filterwarnings("ignore:Environment variable TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD")
 @pytest.mark.parametrize("is_zip", [True, False], ids=["zip", "legacy"])
-def test_pickled_code(is_zip, any_torch, corpus, task, made, tmp_path, monkeypatch):
+@pytest.mark.parametrize("is_told", [False, True], ids=["", "torch is told not to check"])
+def test_pickled_code(is_told, is_zip, any_torch, corpus, task, made, tmp_path, monkeypatch):
+    if is_told:
+        monkeypatch.setenv("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", "1")
     path = str(tmp_path / "bad.pt")
     content = {"model": {}, "cfg": {}, "extra": Malicious(made)}
     torch.save(content, path, _use_new_zipfile_serialization=is_zip)
     check_refused(path, corpus, task, "mkdir")
     monkeypatch.setattr(xm_transformer, "base_architecture", lambda args: None)
     options = SimpleNamespace(load_pretrained_decoder_from=path)
-    for load in (
-        lambda: checkpoint_utils.load_checkpoint_to_cpu(path),  # fairseq-train
-        lambda: checkpoint_utils.load_ema_from_checkpoint(path),
-        lambda: xm_transformer.XMTransformerModel.build_model(options, None),
+    for load, given in (
+        (checkpoint_utils.load_checkpoint_to_cpu, [path]),  # fairseq-train
+        (checkpoint_utils.load_ema_from_checkpoint, [path]),
+        (xm_transformer.XMTransformerModel.build_model, [options, None]),
     ):
         with pytest.raises(CheckpointError, match="mkdir"):
-            load()
+            load(*given)
     assert not made.exists()
     torch.load(path, weights_only=False)  # does run it
     made.rmdir()

@@ -5,7 +5,6 @@ import shlex
 import pytest
 from scoring_models import ADAPTIVE, FEW_TARGETS
 from test_get_data import make_tar
-from tools import call_command
 
 # In place of the path of a model that is trained.
 MODELS = {"LSTM": "lstm_lm", "RNN": "rnn_lm", "TRANSFORMER": "transformer_lm"}
@@ -193,19 +192,16 @@ def folder(tmp_path, monkeypatch):
 
 @pytest.mark.modern
 @pytest.mark.parametrize("row", TABLE, ids=lambda row: " ".join(map(str, row[:2])))
-def test_refused(row, folder, language_model, capfd):
-    command, flags, named, *given = row
+def test_refused(row, folder, language_model, command):
+    name, flags, named, *given = row
     for content in given:
         content = content if isinstance(content, bytes) else content.encode()
         (folder / "given").write_bytes(content)
     before = {path: path.is_dir() or path.read_bytes() for path in folder.iterdir()}
-    arguments = [
-        language_model(MODELS[word]) if word in MODELS else word for word in shlex.split(flags)
-    ]
-    capfd.readouterr()
-    status = call_command(command, *arguments)
-    output, errors = capfd.readouterr()
-    assert status == 2 and (not output or command == "get-data")  # it names the corpus
+    words = shlex.split(flags)
+    arguments = [language_model(MODELS[word]) if word in MODELS else word for word in words]
+    status, output, errors = command(name, *arguments, model=None)
+    assert status == 2 and (not output or name == "get-data")  # it names the corpus
     last = errors.splitlines()[-1]
     assert last.startswith("fairseq-bnce") and ": error: " in last and named in last
     assert {path: path.is_dir() or path.read_bytes() for path in folder.iterdir()} == before

@@ -227,9 +227,8 @@ def nasty_texts():
 
 
 @pytest.mark.parametrize("chunk", [1, 2**16])
-def test_lines_and_words_are_those_of_fairseqs_own_binariser(
-    chunk, language_model, tmp_path, monkeypatch
-):
+def test_lines_and_words_are_fairseqs(chunk, language_model, tmp_path, monkeypatch):
+    """Those of its own binariser."""
     monkeypatch.setattr(reading, "_CHUNK", chunk)
     dictionary = Scorer.from_checkpoint(language_model("lstm_lm")).dictionary
     for content in nasty_texts() if chunk > 3 else nasty_texts()[:-1]:
@@ -361,10 +360,11 @@ GIVEN = ["w1 w2\tw3 zzz", "\tw4", "w5 zzz\t", "w6\tw7 w8 w9"]
 
 @pytest.mark.parametrize("model", ["lstm_lm", "transformer_lm"])
 @pytest.mark.parametrize("flags", [[], ["--document"], ["--exact", "--no-eos"]])
-def test_texts_after_contexts_and_lines_without_their_end(
-    model, flags, score, tmp_path, language_model
-):
-    """Sums over the text's words of one pass over both; words, counts and summary follow."""
+def test_texts_after_contexts(model, flags, score, tmp_path, language_model):
+    """Sums over the text's words of one pass over both; words, counts and summary follow.
+
+    Also without the ends of lines.
+    """
     write_lines(tmp_path / "text", GIVEN)
     scorer = Scorer.from_checkpoint(language_model(model), exact="--exact" in flags)
     whole = [line.replace("\t", " ") for line in GIVEN]

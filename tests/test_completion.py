@@ -139,11 +139,11 @@ def test_what_is_no_question_or_answer(put, read, content, named):
 # ---------------------------------------------------------------- accuracy
 
 
-@pytest.mark.parametrize(
-    ("right", "asked", "low", "high"),
-    # The roots of (p - share)^2 = z^2 p (1 - p) / n, found by bisection.
-    [(10, 20, 0.299298, 0.700702), (0, 10, 0.0, 0.277533), (10, 10, 0.722467, 1.0)],
-)
+# The roots of (p - share)^2 = z^2 p (1 - p) / n, found by bisection.
+ROOTS = [(10, 20, 0.299298, 0.700702), (0, 10, 0.0, 0.277533), (10, 10, 0.722467, 1.0)]
+
+
+@pytest.mark.parametrize(("right", "asked", "low", "high"), ROOTS)
 def test_wilsons_interval(right, asked, low, high):
     found = accuracy(right, asked)
     assert (found["low"], found["high"]) == pytest.approx((low, high), abs=1e-6)

@@ -62,11 +62,9 @@ def test_loss_over_the_batchs_words_is_the_loss_over_all(flags, corpus):
     got = criterion.objective(batch)
     assert got.item() == pytest.approx(want.item(), rel=1e-5)
     parameters = list(model.parameters())
-    for one, other in zip(
-        torch.autograd.grad(got, parameters, retain_graph=True),
-        torch.autograd.grad(want, parameters),
-    ):
-        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+    ours = torch.autograd.grad(got, parameters, retain_graph=True)
+    theirs = torch.autograd.grad(want, parameters)
+    torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
 
 
 @pytest.fixture(scope="module")
@@ -85,9 +83,8 @@ def documents(tmp_path_factory):
 @pytest.mark.parametrize("flag", [["--add-bos-token"], ["--output-dictionary-size", "40"]])
 def test_noise_is_counted_as_the_targets_are(mode, flag, documents):
     """Also <s>, which is in front of every block, and <unk> for words that are not predicted."""
-    _, task, _ = build(
-        documents, *TRANSFORMER, *flag, "--criterion", "bnce", "--sample-break-mode", mode
-    )
+    flags = [*flag, "--criterion", "bnce", "--sample-break-mode", mode]
+    _, task, _ = build(documents, *TRANSFORMER, *flags)
     task.load_dataset("train")
     dataset = task.dataset("train")
     targets = torch.cat([dataset[number]["target"] for number in range(len(dataset))])

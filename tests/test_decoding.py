@@ -20,10 +20,10 @@ from tools import LSTM, build, refusing, slow
 from fairseq_bnce.decoding import FlashlightLM, KenlmModel, PyctcdecodeLM, SpeechbrainRescorer
 from fairseq_bnce.decoding import kenlm as kenlm_look_alike
 from fairseq_bnce.output_layer.layer import OutputLayer
-from fairseq_bnce.scoring import Mixture, ScoringError
+from fairseq_bnce.scoring import Mixture, NGramModel, ScoringError
 from fairseq_bnce.scoring.host import HostScores
 
-WORDS = ["<unk>", *(f"w{number}" for number in range(60)), "unheard"]
+WORDS = ["<unk>", *(f"w{number}" for number in range(60)), "unheard", "only"]
 LN_10 = math.log(10)
 
 
@@ -120,14 +120,25 @@ def test_pyctcdecode_and_kenlm_score_as_the_scorer(name, made, language_model):
     np.testing.assert_allclose([model.score(line) for line in lines], want, rtol=0, atol=1e-4)
 
 
-def test_adapters_take_a_mixture(made):
-    mixture = Mixture([made(name, exact=True) for name in ("lstm_lm", FEW_TARGETS)])
-    flashlight = FlashlightLM(mixture, WORDS)
-    ctc = PyctcdecodeLM(mixture, WORDS[1:], alpha=1.0, beta=0.0, unk_score_offset=0.0)
+@pytest.mark.parametrize("other", [FEW_TARGETS, "n-grams"])
+def test_adapters_take_a_mixture(other, made, tmp_path):
+    """Of two networks, or with n-grams that know a word more; its scores are in test_mixture.py."""
+    if other == "n-grams":
+        pytest.importorskip("kenlm")
+        model = NGramModel(str(write_arpa(tmp_path / "lm.arpa", ["only", "w1", "w2"])))
+    else:
+        model = made(other, exact=True)
+    mixture = Mixture([made("lstm_lm", exact=True), model])
+    flashlight, kenlm = FlashlightLM(mixture, WORDS), pickled(KenlmModel(mixture))
+    ctc = PyctcdecodeLM(mixture, alpha=1.0, beta=0.0, unk_score_offset=0.0)
     assert np.isfinite(flashlight.unigram_scores()).all() and ctc.score_partial_token("w5") == 0
-    lines = sentences(12, seed=52)
-    for lm in (flashlight, ctc, KenlmModel(mixture)):
-        assert_sums(lm, lines, mixture.score(lines) / (LN_10 if isinstance(lm, KenlmModel) else 1))
+    assert (ctc.score_partial_token("onl") == 0) == ("only" in kenlm) == (other == "n-grams")
+    assert "w50" in kenlm and "unheard" not in kenlm
+    lines = [*sentences(12, seed=52), "w7 only unheard w50 w1"]
+    for lm in (flashlight, ctc, kenlm):
+        want = mixture.score(lines) / (LN_10 if lm is kenlm else 1)
+        assert_sums(lm, lines, want)
+    assert [kenlm.score(line) for line in lines] == pytest.approx(want, abs=1e-4)
 
 
 def test_speechbrain_scores_as_the_scorer(made):

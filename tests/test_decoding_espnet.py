@@ -44,9 +44,8 @@ def test_hypotheses_are_read_in_one_batch(made, espnet_scorer):
 
 def test_a_token_that_was_not_picked_never_wins(made, espnet_scorer):
     """BatchBeamSearch adds up the scores of all tokens, and takes the largest sums."""
-    scores, _ = espnet_scorer(made("lstm_lm"), TOKENS).batch_score_partial(
-        torch.tensor([[END]] * 2), torch.tensor([[3, 4], [5, 6]]), [None] * 2, None
-    )
+    lm, picked = espnet_scorer(made("lstm_lm"), TOKENS), torch.tensor([[3, 4], [5, 6]])
+    scores, _ = lm.batch_score_partial(torch.tensor([[END]] * 2), picked, [None] * 2, None)
     others = torch.linspace(-50, 0, scores.numel()).view_as(scores)
     best = (0.1 * scores + others).topk(2, dim=-1)[1]
     assert [set(row) for row in best.tolist()] == [{3, 4}, {5, 6}]
@@ -64,12 +63,8 @@ def test_espnet_scores_as_the_scorer(made, espnet_scorer):
         scores, states = lm.batch_score_partial(torch.tensor(ys), picked, states, None)
         assert (scores[0] > -1e9).nonzero().flatten().tolist() == sorted(picked[0].tolist())
         one = rng.choice(range(10))
-        alone, _ = lm.score_partial(
-            torch.tensor(ys[one]),
-            picked[one],
-            None if len(ys[0]) == 1 else lm.select_state(states, one).parent,
-            None,
-        )
+        before = None if len(ys[0]) == 1 else lm.select_state(states, one).parent
+        alone, _ = lm.score_partial(torch.tensor(ys[one]), picked[one], before, None)
         np.testing.assert_allclose(alone, scores[one, picked[one]], atol=1e-5)
         chosen = [(h, picked[h, rng.randrange(5)].item()) for h in rng.choices(range(10), k=10)]
         totals = [totals[h] + scores[h, token].item() for h, token in chosen]

@@ -28,15 +28,10 @@ def espnet_scorer(monkeypatch):
 @pytest.mark.parametrize("search", ["beam_search.BeamSearch", "batch_beam_search.BatchBeamSearch"])
 def test_espnets_beam_searches_score_as_the_scorer(search, made, espnet_scorer):
     scorer, (module, name) = made("rnn_lm"), search.split(".")
-    found = getattr(importlib.import_module(f"espnet.nets.{module}"), name)(
-        scorers={"lm": espnet_scorer(scorer, TOKENS)},
-        weights={"lm": 1.0},
-        beam_size=5,
-        vocab_size=len(TOKENS),
-        sos=END,
-        eos=END,
-        token_list=TOKENS,
-    )(torch.zeros(8, 1))
+    make = getattr(importlib.import_module(f"espnet.nets.{module}"), name)
+    parts = {"scorers": {"lm": espnet_scorer(scorer, TOKENS)}, "weights": {"lm": 1.0}}
+    sizes = {"beam_size": 5, "vocab_size": len(TOKENS), "sos": END, "eos": END}
+    found = make(**parts, **sizes, token_list=TOKENS)(torch.zeros(8, 1))
     # At the length of x, 8 frames, the search ends hypotheses without a score.
     found = [one for one in found if len(one.yseq) <= 8]
     texts = [" ".join(TOKENS[token] for token in one.yseq[1:-1]) for one in found]

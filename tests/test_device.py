@@ -18,6 +18,7 @@ from fairseq import optim, utils
 from loss_cases import ROWS, assert_near, call, gradients, make_problem, with_gradients
 from scoring_models import EACH
 from tools import (
+    LANGUAGE_MODELING,
     LSTM,
     PLUGIN,
     TIED_TRANSFORMER,
@@ -50,14 +51,7 @@ RNN = ["--arch", "rnn_lm", "--decoder-embed-dim", "16", "--decoder-layers", "2",
 MODELS = {"rnn_lm": RNN, "transformer_lm": TRANSFORMER, "lstm_lm": LSTM}
 if HAS_GPU:  # moved to the stand-in, tied weights are two
     MODELS["tied"] = TIED_TRANSFORMER
-PRECISIONS = {
-    "float32": [],
-    "fp16": ["--fp16"],
-    "bf16": ["--bf16"],
-    "memory-efficient fp16": ["--memory-efficient-fp16"],
-    "memory-efficient bf16": ["--memory-efficient-bf16"],
-    "amp": ["--amp"],
-}
+PRECISIONS = ["fp16", "bf16", "memory-efficient-fp16", "memory-efficient-bf16", "amp"]
 WITH_COPIES = ("fp16", "bf16")  # of every parameter, whole: not for row-sparse gradients
 CRITERIA = list(FLAGS) if HAS_GPU else ["bnce", "nce", "nce_regularized"]
 CRITERIA += slow(*(name for name in FLAGS if name not in CRITERIA))
@@ -96,9 +90,8 @@ def test_draws():
 @pytest.mark.parametrize("name", ROWS)
 def test_losses(name, dtype):
     """The very same numbers, in float64 on the CPU: the reference rounds nothing but its inputs."""
-    problem = make_problem(33)
-    rounded = with_gradients(problem, dtype)
-    exact = with_gradients({**problem, **_detached(rounded)}, torch.float64)
+    rounded = with_gradients(make_problem(33), dtype)
+    exact = with_gradients(rounded, torch.float64)
     want = call(losses, name, exact).sum()
     wanted = gradients(want, exact)
     with there():
@@ -108,10 +101,6 @@ def test_losses(name, dtype):
         assert_near(got.cpu(), want, 1e-5)
         for key, gradient in gradients(got, moved).items():
             assert_near(gradient.cpu(), wanted[key], 1e-4 if dtype == torch.float32 else 1e-2)
-
-
-def _detached(problem):
-    return {key: None if x is None else x.detach() for key, x in problem.items()}
 
 
 def _leaf(tensor):
@@ -161,15 +150,21 @@ def test_validation(name, corpus):
         assert got == pytest.approx(want, rel=2e-3)
 
 
-def validated(corpus, criterion, device):
-    """The loss, and the numbers that are logged."""
-    cfg, task, model = build(corpus, *RNN, "--criterion", *criterion)
-    criterion, sample = task.build_criterion(cfg.criterion), first_batch(task)
+def placed(corpus, device, *flags):
+    """(configuration, criterion, model, batch) as in a training there."""
+    cfg, task, model = build(corpus, *flags)
+    criterion = task.build_criterion(cfg.criterion)
     criterion.prepare(model, untrained=True)
     for module in (model, criterion):
         module.to(device)
+    return cfg, criterion, model, moved_to(device, first_batch(task))
+
+
+def validated(corpus, criterion, device):
+    """The loss, and the numbers that are logged."""
+    _, criterion, model, sample = placed(corpus, device, *RNN, "--criterion", *criterion)
     with torch.no_grad():
-        loss, _, logged = criterion(model.eval(), moved_to(device, sample))
+        loss, _, logged = criterion(model.eval(), sample)
     return {"sum": loss.item(), **{key: float(value) for key, value in logged.items()}}
 
 
@@ -187,15 +182,11 @@ def test_row_sparse_updates(name, optimizer, corpus, same_draws):
 def after_row_sparse_updates(corpus, flags, device):
     """The parameters after three, each of which can be seen."""
     lr = "5" if flags[-1] == "sparse_sgd" else "0.05"
-    cfg, task, model = build(corpus, *flags, "--lr", lr)
-    criterion, sample = task.build_criterion(cfg.criterion), first_batch(task)
-    criterion.prepare(model, untrained=True)
-    for module in (model, criterion):
-        module.to(device)
+    cfg, criterion, model, sample = placed(corpus, device, *flags, "--lr", lr)
     optimizer = optim.build_optimizer(cfg.optimizer, list(model.parameters()))
     take_row_sparse(optimizer)
     for _ in range(3):
-        loss, size, _ = criterion(model.train(), moved_to(device, sample))
+        loss, size, _ = criterion(model.train(), sample)
         optimizer.backward(loss)
         optimizer.multiply_grads(1 / size)
         optimizer.clip_grad_norm(0.1)
@@ -245,13 +236,14 @@ def diagnosed(scorer):
 
 
 @pytest.mark.parametrize("model", ["rnn_lm", *(slow("transformer_lm") if HAS_GPU else [])])
-@pytest.mark.parametrize("precision", PRECISIONS if HAS_GPU else slow("float32"))
+@pytest.mark.parametrize("precision", ["float32", *PRECISIONS] if HAS_GPU else slow("float32"))
 def test_commands(precision, model, corpus, tmp_path):
     """Trained, resumed and scored there; scored on the CPU, it has the same perplexities.
 
     A unigram model's is 35: a precision in which nothing is learned shows.
     """
-    flags = [*MODELS[model], "--criterion", "bnce", "--noise-samples", "7", *PRECISIONS[precision]]
+    flags = [*MODELS[model], "--criterion", "bnce", "--noise-samples", "7"]
+    flags += [f"--{precision}"] if precision in PRECISIONS else []
     flags += [*ADAM, "adam"] if precision in WITH_COPIES else ROW_SPARSE
     start = command("fairseq_cli.train", tmp_path, corpus, *flags, "--max-update", "10")
     assert "Loaded checkpoint" not in start
@@ -270,9 +262,9 @@ def test_commands(precision, model, corpus, tmp_path):
 
 def command(module, save_dir, *arguments):
     """In a process of its own: a fork can't use a GPU that its parent has used."""
-    training = [each for each in TRAINING if each != "--cpu"]
-    training += ["--task", "language_modeling", "--save-dir", save_dir]
-    words = [*(training if save_dir else []), *arguments, *ON_DEVICE, "--user-dir", PLUGIN]
+    training = [each for each in [*LANGUAGE_MODELING, *TRAINING] if each != "--cpu"]
+    training = [*training, "--save-dir", save_dir] if save_dir else []
+    words = [*training, *arguments, *ON_DEVICE, "--user-dir", PLUGIN]
     made = [sys.executable, "-m", module, *map(str, words)]
     done = subprocess.run(made, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     assert done.returncode == 0, done.stdout

@@ -18,13 +18,7 @@ from tools import evaluate, full_disk, modern, perplexity, train, write_lines
 from fairseq_bnce import Scorer, checkpoints
 from fairseq_bnce.cli import diagnose as command
 from fairseq_bnce.output_layer.layer import OutputLayer
-from fairseq_bnce.scoring.diagnosis import (
-    Diagnosis,
-    Measures,
-    calibration,
-    expected_error,
-    summary,
-)
+from fairseq_bnce.scoring.diagnosis import Diagnosis, Measures, calibration, expected_error, summary
 
 SCRIPT = Path(__file__).resolve().parents[1] / "scripts" / "fairseq-bnce"
 LINES = [*zipf_lines(40, seed=11), "", "w1 unheard of"]
@@ -185,9 +179,7 @@ def test_a_calibrated_checkpoint_has_the_measured_shift(diagnose, checkpoint, te
     assert checkpoints.read(str(checkpoint))["task_state"] == after["task_state"]
 
 
-def test_a_checkpoint_written_since_is_not_calibrated(
-    diagnose, checkpoint, text, tmp_path, monkeypatch
-):
+def test_a_newer_checkpoint_is_not_calibrated(diagnose, checkpoint, text, tmp_path, monkeypatch):
     """By a training that goes on: it would get the figures of the one before."""
 
     def renewing(measures):
@@ -198,8 +190,7 @@ def test_a_checkpoint_written_since_is_not_calibrated(
     before = checkpoint.read_bytes()
     for flags in (["--calibrate"], ["--calibrate", checkpoint, "--overwrite"]):
         status, _, errors = diagnose("--path", checkpoint, text, *flags)
-        required = "--calibrate: required"
-        assert status == 2 and required in errors
+        assert status == 2 and "--calibrate: required" in errors
         assert checkpoint.read_bytes() == before
         assert sorted(path.name for path in tmp_path.iterdir()) == ["model.pt", "text"]
 
@@ -232,10 +223,8 @@ def test_a_full_disk(checkpoint, text, tmp_path, flag):
     if flag == "--out":
         pytest.importorskip("matplotlib")
     out = tmp_path / "new"
-    found = forks.run(
-        [sys.executable, SCRIPT, "diagnose", "--path", checkpoint, flag, out, text],
-        preexec_fn=full_disk(3000),
-    )
+    command = [sys.executable, SCRIPT, "diagnose", "--path", checkpoint, flag, out, text]
+    found = forks.run(command, preexec_fn=full_disk(3000))
     output = found.stdout.decode()
     assert found.returncode == 2 and "Traceback" not in output
     last = output.splitlines()[-1]

@@ -5,21 +5,8 @@ import random
 import pytest
 import torch
 from scoring_models import BANDS
-from tools import (
-    LSTM,
-    TIED_TRANSFORMER,
-    TRANSFORMER,
-    binarise,
-    build,
-    slow,
-    write_lines,
-)
-from two_ranks import (
-    results,
-    train_on_ranks,
-    train_with_torchrun,
-    trained_on_ranks,
-)
+from tools import LSTM, TIED_TRANSFORMER, TRANSFORMER, binarise, build, slow, write_lines
+from two_ranks import results, train_on_ranks, train_with_torchrun, trained_on_ranks
 
 from fairseq_bnce.tasks.streams import stream_batches
 
@@ -30,10 +17,10 @@ for _part in ("adaptive-softmax", "attention", "activation"):
 MEASURED = [*TRANSFORMER, "--init-output-bias", "none"]
 
 
-@pytest.mark.parametrize(
-    "architecture, backend",
-    [(MEASURED, "pytorch_ddp"), *slow(([*MEASURED, "--learn-log-z"], "legacy_ddp"))],
-)
+BACKENDS = [(MEASURED, "pytorch_ddp"), *slow(([*MEASURED, "--learn-log-z"], "legacy_ddp"))]
+
+
+@pytest.mark.parametrize("architecture, backend", BACKENDS)
 def test_ranks_stay_synchronised(architecture, backend, corpus, tmp_path):
     """15 batches on 2 ranks: in the last of 8 updates one rank has a dummy batch.
 

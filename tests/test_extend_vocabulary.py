@@ -71,9 +71,8 @@ def _log_z(raw, exact, lines):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_old_words_keep_their_scores_and_new_words_get_some(
-    name, language_model, text, tmp_path, capsys
-):
+def test_old_words_keep_their_scores(name, language_model, text, tmp_path, capsys):
+    """And new ones get some."""
     path, out = language_model(name), tmp_path / "out"
     before, after = _extend(path, out, "--text", text)
     report = json.loads(capsys.readouterr().out)["growth_of_log_z"]
@@ -108,9 +107,8 @@ def unk_model(text, tmp_path_factory):
     return make
 
 
-def test_of_a_long_text_a_part_is_read_and_its_growth_is_that_of_the_text(
-    unk_model, text, tmp_path, capsys, monkeypatch
-):
+def test_of_a_long_text_a_part_is_read(unk_model, text, tmp_path, capsys, monkeypatch):
+    """Its growth is that of the text."""
     others = [line for line in zipf_lines(900, seed=9) if "w3" not in line.split()]
     path = tmp_path / "text"
     write_lines(path, text.read_text().splitlines()[:40] + others)

@@ -143,12 +143,7 @@ def test_wikipedia_as_wikifil_has_it(block: int, monkeypatch) -> None:
 HEADER = "Project Gutenberg's Etext\n***START**THE SMALL PRINT!**FOR PUBLIC DOMAIN ETEXTS**\n"
 HEADER += "legal\n*END*THE SMALL PRINT! FOR PUBLIC DOMAIN ETEXTS*Ver.04.29.93*END*\n\n"
 BODY = 'A TALE\n\nThe _end of_ it was\nnear.  "Go," said\nMr. Hood.\n\nWell-\nknown words.\n\n'
-NOVEL = [
-    "a tale",
-    "the end of it was near .",
-    "`` go , '' said mr. hood .",
-    "well-known words .",
-]
+NOVEL = ["a tale", "the end of it was near .", "`` go , '' said mr. hood .", "well-known words ."]
 
 
 FOOTERS = [

@@ -34,10 +34,10 @@ def features_of(model, task):
     return OutputLayer(model).features(model, first_batch(task)["net_input"])
 
 
-@pytest.mark.parametrize(
-    "name, start, log_z",
-    [("tied", "uniform", 0), *((name, "unigram", 3.5) for name in NORMALISED_LAST)],
-)
+STARTS = [("tied", "uniform", 0), *((name, "unigram", 3.5) for name in NORMALISED_LAST)]
+
+
+@pytest.mark.parametrize("name, start, log_z", STARTS)
 def test_one_feature_carries_them(name, start, log_z, corpus):
     flags = [*NORMALISED_LAST[name], *BNCE, "--init-output-bias", start, "--log-z", str(log_z)]
     cfg, task, model = build(corpus, *flags, *DROPPING)

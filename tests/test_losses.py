@@ -21,6 +21,7 @@ from loss_cases import (
     make_problem,
     with_gradients,
 )
+from memory import memory
 
 from fairseq_bnce import losses
 from fairseq_bnce.losses import partition, shared_scores, words
@@ -272,29 +273,26 @@ def test_shared_scores_in_chunks(name, monkeypatch):
         assert_gradients(weighted, problem, gradients(want, problem), 1e-12)
 
 
-MEMORY_PROBE = """
-import math, sys, torch
-from fairseq_bnce import losses
-from memory import memory
-
-def run(count, words, features, *draws):
+def computed(name, count, words, features, *draws):
+    """A loss and its gradients."""
     features = torch.ones(count, features, requires_grad=True)
     weight = torch.zeros(words, features.size(1), requires_grad=True)
-    if sys.argv[1] == "partition_penalty":
+    if name == "partition_penalty":
         losses.partition_penalty(features, weight, None, alpha=1.0).backward()
-        return losses.log_partition(features, weight, None, chunk_tokens=200).sum().backward()
+        losses.log_partition(features, weight, None, chunk_tokens=200).sum().backward()
+        return
     target = torch.arange(count) % words
     log_q = torch.full((words,), 1 / words).log()
     noise = [torch.arange(count * each).view(count, each) % words for each in draws]
-    getattr(losses, sys.argv[1])(features, target, weight, None, log_q, *noise).backward()
+    getattr(losses, name)(features, target, weight, None, log_q, *noise).backward()
     assert weight.grad.abs().sum() > 0
 
-small, large, *others = map(int, sys.argv[2:])
-run(small, *others)
-before = memory("VmRSS")
-run(large, *others)
-print((memory() - before) / 2**20)
-"""
+
+def print_memory(name, small, large, *others):
+    computed(name, small, *others)
+    before = memory("VmRSS")
+    computed(name, large, *others)
+    print((memory() - before) / 2**20)
 
 
 MEASURED = [
@@ -307,10 +305,10 @@ MEASURED = [
 @pytest.mark.modern
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc/self/status")
 @pytest.mark.parametrize("function, limit, sizes", MEASURED)
-def test_memory_is_that_of_a_chunk(function, limit, sizes, tmp_path):
+def test_memory_is_that_of_a_chunk(function, limit, sizes):
     """All scores would take 400 MB. A fork's peak starts at what the process has then."""
-    (tmp_path / "probe.py").write_text(MEMORY_PROBE, encoding="utf-8")
-    done = forks.run([sys.executable, tmp_path / "probe.py", function, *map(str, sizes)])
+    main = functools.partial(print_memory, function, *sizes)
+    done = forks.run([sys.executable], main=main)
     assert done.returncode == 0, done.stdout.decode()
     assert 0 < float(done.stdout.split()[-1]) < limit
 
@@ -361,10 +359,8 @@ def test_predictive_statistics(squash, impossible):
     problem = {key: value.detach() for key, value in large_problem(impossible).items()}
     scores = problem["features"] @ problem["weight"].t() + problem["bias"]
     scores = 10 * torch.tanh(scores / 5) if squash else scores
-    for chunk_tokens in (300, None):
-        found = losses.predictive_statistics(
-            *problem.values(), chunk_tokens=chunk_tokens, squash=squash
-        )
+    for size in (300, None):
+        found = losses.predictive_statistics(*problem.values(), chunk_tokens=size, squash=squash)
         entropy = torch.distributions.Categorical(logits=scores[:, impossible:]).entropy()
         assert_near(found.log_partition, scores.logsumexp(1), 1e-13)
         assert_near(found.entropy, entropy, 1e-12)
@@ -395,14 +391,9 @@ DRAWS, LOG_Z = 2, 0.7
 
 def expected_loss(name, scores):
     """Over all targets and all tuples of draws, by calls of the loss itself; scores (V,)."""
-    size = len(scores)
-    problem = {
-        "features": scores.new_zeros(size, 1),
-        "target": torch.arange(size),
-        "weight": scores.new_zeros(size, 1),
-        "bias": scores,
-        "log_q": Q.log(),
-    }
+    size, zeros = len(scores), scores.new_zeros(len(scores), 1)
+    problem = {"features": zeros, "weight": zeros, "bias": scores, "log_q": Q.log()}
+    problem["target"] = torch.arange(size)
     total = scores.new_zeros(())
     for draws in itertools.product(range(size), repeat=DRAWS):
         problem["noise_ids"] = torch.tensor(draws)
@@ -438,6 +429,4 @@ def test_the_rarest_word_is_as_exact_as_others(name, bias_of_rarest, is_target):
     rough, fine = (with_gradients(problem, dtype) for dtype in (torch.float32, torch.float64))
     got, want = call(losses, name, rough), call(losses, name, fine)
     assert_near(got, want, 1e-5)
-    found = gradients(got, rough)
-    for key, gradient in gradients(want, fine).items():
-        assert_near(found[key], gradient, 1e-5)
+    assert_gradients(got, rough, gradients(want, fine), 1e-5)

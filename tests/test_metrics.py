@@ -10,22 +10,23 @@ from fairseq_bnce.criterions import metrics
 
 
 def logged(batches):
-    """fairseq's meters after these batches: (log-odds of the targets, log Z_c - log Z) of each."""
+    """fairseq's meters after these batches.
+
+    Each: log-odds of the targets, log Z_c - log Z, and under --sentence-avg how many sentences.
+    """
     with fairseq_metrics.aggregate() as meters:
-        for log_odds, deviations in batches:
+        for log_odds, deviations, *sentences in batches:
             sums = metrics.evaluation_sums(log_odds, deviations)
-            count = len(log_odds)
-            metrics.reduce([{**sums, "ntokens": count, "nsentences": 1, "sample_size": count}])
+            (size,) = sentences or [len(log_odds)]
+            metrics.reduce([{**sums, "ntokens": len(log_odds), "sample_size": size}])
         return metrics.normaliser(meters), meters.get_smoothed_values()
 
 
 def test_mean_and_deviation_of_log_z_and_perplexities():
     """Whether the ranks' sums come one by one, or added up."""
     rng = torch.Generator().manual_seed(1)
-    batches = [
-        (torch.randn(n, generator=rng) - 5, torch.randn(n, generator=rng) / 4 - 0.2)
-        for n in (7, 30, 12)
-    ]
+    pairs = (torch.randn(2, n, generator=rng) for n in (7, 30, 12))
+    batches = [(one - 5, other / 4 - 0.2) for one, other in pairs]
     log_odds, deviations = (torch.cat(parts).double() for parts in zip(*batches))
     (mu_z, sigma_z), values = logged(batches)
     assert mu_z == pytest.approx(deviations.mean().item())
@@ -46,10 +47,8 @@ def test_mean_and_deviation_of_log_z_and_perplexities():
 
 def test_sampled_contexts_stand_for_all_of_their_batch():
     """Short lines make batches of few words, long ones of many; as many contexts may be drawn."""
-    sizes, deviations = (100, 3900), (0.3, 0.1)
-    batches = [
-        (torch.full((n,), -5.0), torch.full((2,), log_z)) for n, log_z in zip(sizes, deviations)
-    ]
+    sizes = ((100, 0.3), (3900, 0.1))
+    batches = [(torch.full((n,), -5.0), torch.full((2,), log_z)) for n, log_z in sizes]
     (mu_z, sigma_z), values = logged(batches)
     assert mu_z == pytest.approx((100 * 0.3 + 3900 * 0.1) / 4000)
     assert sigma_z == pytest.approx(0.2 * math.sqrt(100 * 3900) / 4000, rel=1e-4)
@@ -72,22 +71,14 @@ def test_the_standard_error_is_that_of_many_samples(counts):
 
 def test_perplexity_and_nll_loss_are_those_of_tokens_under_sentence_avg():
     """Also of a batch of empty lines, in which every token is a sentence."""
-    with fairseq_metrics.aggregate() as meters:
-        for log_odds, sentences in ((torch.full((4,), -1.0), 4), (torch.full((12,), -5.0), 3)):
-            sums = metrics.evaluation_sums(log_odds, torch.zeros(len(log_odds)))
-            counts = {"ntokens": len(log_odds), "nsentences": sentences, "sample_size": sentences}
-            metrics.reduce([{**sums, **counts}])
-    ppl, values = math.exp(4), meters.get_smoothed_values()
-    assert values["ppl"] == values["u_ppl"] == pytest.approx(ppl, rel=1e-3)
-    assert values["nll_loss"] == pytest.approx(math.log2(ppl), rel=1e-3)
+    empty_lines = (torch.full((4,), -1.0), torch.zeros(4), 4)
+    _, values = logged([empty_lines, (torch.full((12,), -5.0), torch.zeros(12), 3)])
+    assert values["ppl"] == values["u_ppl"] == pytest.approx(math.exp(4), rel=1e-3)
+    assert values["nll_loss"] == pytest.approx(math.log2(math.exp(4)), rel=1e-3)
 
 
 def test_no_contexts_leave_the_unnormalised_perplexity():
-    log_odds = torch.tensor([-3.0, -5.0])
-    with fairseq_metrics.aggregate() as meters:
-        sums = metrics.evaluation_sums(log_odds, torch.zeros(0))
-        metrics.reduce([{**sums, "ntokens": 2, "nsentences": 1, "sample_size": 2}])
-        values = meters.get_smoothed_values()
+    _, values = logged([(torch.tensor([-3.0, -5.0]), torch.zeros(0))])
     assert values["u_ppl"] == pytest.approx(math.exp(4), abs=0.01)
     assert {"ppl", "mu_z", "sigma_z"}.isdisjoint(values)
     # One context says nothing of its error.

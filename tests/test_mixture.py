@@ -3,20 +3,20 @@
 import copy
 import gzip
 import json
-import pickle
 import sys
 from functools import partial
 
 import numpy as np
 import pytest
 import torch
-from checkpoint_edits import edited
+from checkpoint_edits import edited, with_state
 from conftest import zipf_lines
 from ngrams import BINARIES, write_arpa, write_binary
 from scoring_models import FEW_TARGETS
+from test_copies import pickled
 from tools import refusing, write_lines
 
-from fairseq_bnce import decoding
+from fairseq_bnce import Scorer, decoding
 from fairseq_bnce.rescoring import language_model as prefixes
 from fairseq_bnce.scoring import Mixture, NGramModel, ScoringError
 
@@ -75,51 +75,13 @@ def test_commands_mix_as_by_hand(arpa, by_hand, command, tmp_path):
             assert one["log_probs"] == pytest.approx(want, abs=1.5e-6)
     write_lines(tmp_path / "nbest", [f"0 ||| {line} ||| LM= 1 ||| 0" for line in LINES])
     rows = command("rescore", *mix, tmp_path / "nbest")[1].splitlines()
-    assert [float(row.split("BNCE=")[1].split("|")[0]) for row in rows] == pytest.approx(
-        totals, abs=1e-5
-    )
+    found = [float(row.split("BNCE=")[1].split("|")[0]) for row in rows]
+    assert found == pytest.approx(totals, abs=1e-5)
     table = ["id,question,a),b)", f"1,_____,{LINES[0]},{LINES[2]}"]
     write_lines(tmp_path / "questions", table)
     row = command("complete", *mix, "--tokenize", "none", tmp_path / "questions")[1].splitlines()[1]
     found = [float(cell) for cell in row.split(",")[-2:]]
     assert found == pytest.approx([totals[0], totals[2]], abs=1e-5)
-
-
-def flashlight(mixture, lines):
-    words = ["<unk>", *WORDS, "w50", "unheard"]
-    lm = decoding.FlashlightLM(mixture, words)
-    assert np.isfinite(lm.unigram_scores()).all()
-    for line in lines:
-        state, total = lm.start(False), 0.0
-        for word in line.split():
-            state, score = lm.score(state, words.index(word))
-            total += score
-        yield total + lm.finish(state)[1]
-
-
-def pyctcdecode(mixture, lines):
-    lm = decoding.PyctcdecodeLM(mixture, alpha=1.0, beta=0.0, unk_score_offset=0.0)
-    assert lm.score_partial_token("onl") == lm.score_partial_token("w5") == 0
-    for line in lines:
-        state, total = lm.get_start_state(), 0.0
-        for word in line.split():
-            score, state = lm.score(state, word)
-            total += score
-        yield total + lm.score(state, "", is_last_word=True)[0]
-
-
-def kenlms_place(mixture, lines):
-    model = pickle.loads(pickle.dumps(decoding.KenlmModel(mixture)))
-    assert "only" in model and "w50" in model and "unheard" not in model
-    for line in lines:
-        state, total = decoding.kenlm.State(), 0.0
-        model.BeginSentenceWrite(state)
-        for word in [*line.split(), "</s>"]:
-            after = decoding.kenlm.State()
-            total += model.BaseScore(state, word, after)
-            state = after
-        assert model.score(line) == pytest.approx(total, abs=1e-5)
-        yield total * LN_10
 
 
 def espnet(mixture, lines):
@@ -154,13 +116,9 @@ def word_by_word(mixture, lines):
         yield total
 
 
-DOORS = [flashlight, pyctcdecode, kenlms_place, espnet, speechbrain, by_prefixes, word_by_word]
-
-
-@pytest.mark.parametrize("door", DOORS)
+# Others are in test_decoding.py, against the mixture's own scores.
+@pytest.mark.parametrize("door", [espnet, speechbrain, by_prefixes, word_by_word])
 def test_each_door_mixes_as_by_hand(door, by_hand, mixture, espnet_scorer):
-    if door in (flashlight, pyctcdecode):
-        pytest.importorskip(door.__name__)
     found = list(door(mixture, LINES))
     assert found == pytest.approx([log_probs.sum() for log_probs in by_hand], abs=1e-5)
 
@@ -237,7 +195,7 @@ def test_several_models(arpa, command, language_model, made, ngram, tmp_path):
     assert exact.exact and abs(exact.score(LINES) - want).max() > 1e-4
 
 
-@pytest.mark.parametrize("copied", [copy.deepcopy, lambda one: pickle.loads(pickle.dumps(one))])
+@pytest.mark.parametrize("copied", [copy.deepcopy, pickled])
 def test_copies_take_each_others_states(copied, mixture):
     state = mixture.read_on(mixture.start(2), mixture.ids(["w1", "only"]))
     want = mixture.next_log_probs(state, mixture.ids(["w2", "</s>"]))
@@ -258,10 +216,9 @@ def test_mixtures_that_are_refused(made, mixture, ngram, tmp_path):
         with refusing("word_ids"):
             ngram.extend(ngram.start(1), wrong)
     other = NGramModel(str(write_arpa(tmp_path / "other.arpa", WORDS)))
-    states = [(ngram, other.start(1)), (ngram, mixture.start(1)), (mixture, ngram.start())]
-    for one, state in states:
+    for one, another in ((ngram, other), (ngram, mixture), (mixture, ngram)):
         with refusing("state"):
-            one.extend(state, [3])
+            one.extend(another.start(), [3])
 
 
 def test_models_of_other_words_are_reported(made, language_model, ngram, tmp_path, caplog):
@@ -270,17 +227,10 @@ def test_models_of_other_words_are_reported(made, language_model, ngram, tmp_pat
     upper = write_arpa(tmp_path / "upper.arpa", [word.upper() for word in WORDS])
     Mixture([made("lstm_lm"), NGramModel(str(upper))])
     assert "cased" in caplog.text
-    texts = [{"tokenizer": "sacremoses", "language": "en"}, {"tokenizer": "penn"}]
-    models = [
-        type(made("rnn_lm")).from_checkpoint(
-            edited(
-                language_model("rnn_lm"),
-                tmp_path / f"{text['tokenizer']}.pt",
-                lambda content, text=text: content["task_state"].update(training_text=text),
-            )
-        )
-        for text in texts
-    ]
+    models = []
+    for text in ({"tokenizer": "sacremoses", "language": "en"}, {"tokenizer": "penn"}):
+        edited(language_model("rnn_lm"), tmp_path / "edited.pt", with_state(training_text=text))
+        models.append(Scorer.from_checkpoint(tmp_path / "edited.pt"))
     mixture = Mixture(models)
     assert "sacremoses" in caplog.text and "Penn" in caplog.text
     found = list(mixture.score_stream(["w1, w2"]))[0]

@@ -66,12 +66,8 @@ def made(arch, dictionary, **values):
 def lstm_task(corpus):
     """(task, batch, bnce criterion), and fairseq's lstm_lm."""
     cfg, task, model = build(corpus, *LSTM, "--criterion", "bnce", "--decoder-layers", "2")
-    return SimpleNamespace(
-        task=task,
-        sample=first_batch(task),
-        criterion=task.build_criterion(cfg.criterion),
-        stock=model.eval(),
-    )
+    criterion, sample = task.build_criterion(cfg.criterion), first_batch(task)
+    return SimpleNamespace(task=task, sample=sample, criterion=criterion, stock=model.eval())
 
 
 def moved(name, lstm_task):
@@ -174,14 +170,13 @@ def test_ffnn_against_its_equation():
     model = made("ffnn_lm", words(60), **FFNN, **BOTTLENECK, activation="tanh").eval()
     decoder, padded = model.decoder, [2, 2, *TOKENS[0].tolist()]
     with torch.no_grad():
+        found = model(TOKENS, features_only=True)[0][0]
         for position in range(TOKENS.size(1)):
             embedded = [decoder.embed_tokens.weight[w] for w in padded[position : position + 3]]
             hidden = torch.cat(embedded)
             for layer, squash in zip(decoder.layers, (torch.tanh, torch.tanh, torch.relu)):
                 hidden = squash(layer[0].weight @ hidden + layer[0].bias)
-            torch.testing.assert_close(
-                model(TOKENS, features_only=True)[0][0, position], hidden, rtol=1e-4, atol=1e-6
-            )
+            torch.testing.assert_close(found[position], hidden, rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize("kind", ["diagonal", "full"])

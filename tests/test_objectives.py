@@ -15,6 +15,7 @@ from fairseq_bnce import losses
 from fairseq_bnce.data.token_counts import training_target_counts
 from fairseq_bnce.noise import NoiseDistribution
 
+UNIFORM = ["--noise-samples", "6", "--noise", "uniform"]
 OF_DRAWS = {
     "nce": losses.nce_loss,
     "shared_nce": losses.shared_nce_loss,
@@ -57,7 +58,7 @@ def test_noise_is_of_the_flags(name, kind, corpus):
 @pytest.mark.parametrize("objective, in_batch", [("binary", 5), ("ranking", 6)])
 def test_targets_and_draws_are_scored_as_their_mixture(objective, in_batch, corpus):
     """Of 6 targets and 6 uniform draws: a word is no noise of its own, but ranks with the rest."""
-    flags = [*LSTM, "--noise-samples", "6", "--noise", "uniform", "--objective", objective]
+    flags = [*LSTM, *UNIFORM, "--objective", objective]
     flags += ["--self-norm-alpha", "0.7"] if objective == "ranking" else []
     criterion, model, sample = make(corpus, "bnce of both", *flags)
     set_log_z(criterion, 3.0)
@@ -89,10 +90,7 @@ def test_every_tokens_loss_is_that_of_its_time_step(corpus):
                 torch.testing.assert_close(got[here], want, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize(
-    "flags, draws",
-    [(["--noise-samples", "6", "--noise", "uniform"], [6, 6, 6]), ([], [0, 0, 1])],
-)
+@pytest.mark.parametrize("flags, draws", [(UNIFORM, [6, 6, 6]), ([], [0, 0, 1])])
 def test_groups_have_draws_of_their_own(flags, draws, corpus):
     """Of 11 targets the last one is a group, in which a draw has to serve as noise."""
     criterion, model, sample = make(corpus, "bnce", *LSTM, "--bnce-group", "5", *flags)
@@ -137,10 +135,8 @@ def test_a_loss_of_draws_is_the_named_one(name, draws, corpus):
 def test_groups_of_the_regularised_loss(corpus):
     flags = [*LSTM, "--bnce-group", "time", "--self-norm-alpha", "0"]
     criterion, model, sample = make(corpus, "nce_regularized in groups", *flags)
-    got, want, other = (
-        one.objective(prepared(one, model, sample)).item()
-        for one in (criterion, make(corpus, "bnce by time step")[0], make(corpus, "bnce")[0])
-    )
+    criteria = [criterion, *(make(corpus, name)[0] for name in ("bnce by time step", "bnce"))]
+    got, want, other = (c.objective(prepared(c, model, sample)).item() for c in criteria)
     assert got == pytest.approx(want, rel=1e-5) and want != pytest.approx(other, rel=1e-2)
 
 
@@ -169,6 +165,6 @@ def test_the_penalty_is_weighted_and_of_squashed_scores(name, rate, squash, corp
     got = criterion.objective(batch, "none").double()
     torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-4)
     parameters = list(model.parameters())
-    gradients = torch.autograd.grad(got.sum(), parameters, retain_graph=True)
-    for one, other in zip(gradients, torch.autograd.grad(want.sum(), parameters)):
-        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
+    ours = torch.autograd.grad(got.sum(), parameters, retain_graph=True)
+    theirs = torch.autograd.grad(want.sum(), parameters)
+    torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-4)

@@ -167,12 +167,12 @@ def test_small_gradients_of_halves_are_divided_in_float32(is_sparse, corpus):
     torch.testing.assert_close(parameter.float(), expected, rtol=1e-3, atol=0.0)
 
 
+MISTAKES = [("lr", -1.0), ("lr", math.nan), ("eps", -1.0), ("momentum", -1.0), ("epsilon", 1e-8)]
+MISTAKES += [("betas", (0.9, 1.0))]
+
+
 @pytest.mark.parametrize("rule", OURS)
-@pytest.mark.parametrize(
-    "option, value",
-    [("lr", -1.0), ("lr", math.nan), ("eps", -1.0), ("momentum", -1.0), ("betas", (0.9, 1.0))]
-    + [("epsilon", 1e-8)],
-)
+@pytest.mark.parametrize("option, value", MISTAKES)
 def test_values_that_can_only_be_mistakes(rule, option, value):
     """As torch.optim refuses them; an option that a rule does not have, too."""
     with pytest.raises(ValueError):

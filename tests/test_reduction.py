@@ -49,10 +49,10 @@ def plain_layer(words, size):
     return OutputLayer(model.requires_grad_(False))
 
 
-@pytest.mark.parametrize(
-    ("make", "squash", "share"),
-    [(plain_layer, False, 0.5), (layer_in_bands, False, 0.5), (plain_layer, True, 0.2)],
-)
+FEW = [(plain_layer, False, 0.5), (layer_in_bands, False, 0.5), (plain_layer, True, 0.2)]
+
+
+@pytest.mark.parametrize(("make", "squash", "share"), FEW)
 def test_few_rows_come_close_without_all_words_rows(make, squash, share, monkeypatch):
     """At a million words, V x D and all clusters' scores are gigabytes."""
     layer = make(20_000, 16)

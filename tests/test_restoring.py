@@ -97,9 +97,7 @@ def test_another_dictionary_of_the_same_size(way, language_model, other_words, t
     assert "dict.txt" in last and str(start) in last
 
 
-def test_a_language_model_for_shallow_fusion_has_the_same_words(
-    corpus, other_words, pairs, language_model
-):
+def test_shallow_fusion_needs_the_same_words(corpus, other_words, pairs, language_model):
     """fairseq-generate --lm-path, and from_pretrained, take the task from the file."""
     last = str(language_model("rnn_lm"))
     checkpoint_utils.load_model_ensemble_and_task([last], {"data": str(corpus)})

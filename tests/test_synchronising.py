@@ -23,12 +23,24 @@ for _name in ("bnce", "shared_nce"):
 EACH_STEP = ["bnce", *modern(*list(STEPS)[1:])]
 
 
+@pytest.fixture
+def step(corpus, monkeypatch):
+    """(criterion, model, batch, features) of a training step that has its features already."""
+
+    def made(name, device):
+        criterion, model, sample = make(corpus, name, *LSTM, *STEPS[name])
+        criterion.prepare(model, untrained=True)
+        features = OutputLayer(model).features(model, sample["net_input"]).detach().to(device)
+        monkeypatch.setattr(OutputLayer, "features", lambda *_: features.requires_grad_())
+        sample = {**sample, "target": sample["target"].to(device)}
+        return criterion.to(device), model.to(device), sample, features
+
+    return made
+
+
 @pytest.mark.parametrize("name", EACH_STEP)
-def test_a_training_step_waits_twice(name, corpus, monkeypatch):
-    criterion, model, sample = make(corpus, name, *LSTM, *STEPS[name])
-    criterion.prepare(model, untrained=True)
-    features = OutputLayer(model).features(model, sample["net_input"]).detach().requires_grad_()
-    monkeypatch.setattr(OutputLayer, "features", lambda *_: features)
+def test_a_training_step_waits_twice(name, step, monkeypatch):
+    criterion, model, sample, features = step(name, "cpu")
     for padding in (criterion.padding_idx, -1):  # a batch with padding, and one without
         monkeypatch.setattr(criterion, "padding_idx", padding)
         criterion(model, sample)  # what is made once is made
@@ -87,15 +99,9 @@ def test_a_loss_looks_at_all_values_at_once(name):
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("name", STEPS)
-def test_what_a_gpu_says(name, corpus, monkeypatch):
+def test_what_a_gpu_says(name, step):
     """torch's own count of the same."""
-    criterion, model, sample = make(corpus, name, *LSTM, *STEPS[name])
-    criterion.prepare(model, untrained=True)
-    features = OutputLayer(model).features(model, sample["net_input"]).detach().cuda()
-    features.requires_grad_()
-    monkeypatch.setattr(OutputLayer, "features", lambda *_: features)
-    model, criterion = model.cuda(), criterion.cuda()
-    sample = {**sample, "target": sample["target"].cuda()}
+    criterion, model, sample, features = step(name, "cuda")
     criterion(model, sample)[0].backward()
     torch.cuda.synchronize()
     assert len(waits_in(lambda: features.sum().item())) == 1

@@ -67,15 +67,14 @@ def unaware(model, tmp_path_factory):
 
 
 @pytest.fixture
-def score(capfd):
+def score(command):
     """The log-probability of a line by a command, and what it says on standard error."""
 
-    def call(command, path, line, folder, *flags):
-        (folder / "in").write_text(INPUTS[command](line), encoding="utf-8")
-        capfd.readouterr()
-        assert call_command(command, "--path", path, *flags, folder / "in") == 0
-        output, errors = capfd.readouterr()
-        return VALUES[command](output), errors
+    def call(name, path, line, folder, *flags):
+        (folder / "in").write_text(INPUTS[name](line), encoding="utf-8")
+        status, output, errors = command(name, "--path", path, *flags, folder / "in", model=None)
+        assert status == 0
+        return VALUES[name](output), errors
 
     return call
 
@@ -194,14 +193,14 @@ def test_lines_are_cut_once(made):
 # ---------------------------------------------------------------- scoring
 
 
-@pytest.mark.parametrize("command", list(INPUTS))
-def test_commands_cut_words_as_for_training(command, model, unaware, score, tmp_path):
+@pytest.mark.parametrize("name", list(INPUTS))
+def test_commands_cut_words_as_for_training(name, model, unaware, score, tmp_path):
     """Also of text that is cut already, which stays as it is."""
-    found = score(command, model, RAW, tmp_path)[0]
-    assert found == score(command, model, CUT, tmp_path)[0]
-    assert found != score(command, unaware, RAW, tmp_path)[0]
-    if command != "diagnose":
-        assert found == expected(model, CUT, exact=command == "complete")
+    found = score(name, model, RAW, tmp_path)[0]
+    assert found == score(name, model, CUT, tmp_path)[0]
+    assert found != score(name, unaware, RAW, tmp_path)[0]
+    if name != "diagnose":
+        assert found == expected(model, CUT, exact=name == "complete")
 
 
 def test_a_scorer_cuts_text_as_the_command_does(model, unaware, score, tmp_path, caplog):
@@ -269,16 +268,16 @@ def test_a_change_of_the_words_is_told_once(model, unaware, score, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "command, flags", [("score", ["--summary"]), ("rescore", []), ("complete", [])]
+    "name, flags", [("score", ["--summary"]), ("rescore", []), ("complete", [])]
 )
-def test_mostly_unknown_words_are_told_of(command, flags, model, score, tmp_path, monkeypatch):
+def test_mostly_unknown_words_are_told_of(name, flags, model, score, tmp_path, monkeypatch):
     """With their share, how they were cut, and the flag for it; no word where all are known."""
     monkeypatch.setitem(VALUES, "score", str)
     unknown = " ".join(["X1 w1"] * 5)
-    _, errors = score(command, model, unknown, tmp_path, "--tokenize", "none", *flags)
+    _, errors = score(name, model, unknown, tmp_path, "--tokenize", "none", *flags)
     assert errors.count("--tokenize") == 1 and "%" in errors and "between spaces" in errors
-    _, errors = score(command, model, unknown, tmp_path, *flags)
+    _, errors = score(name, model, unknown, tmp_path, *flags)
     assert errors.count("vocabulary") == 1 and "sacremoses" in errors and "'fr'" in errors
-    if command != "complete":  # whose other choices are unknown
-        _, errors = score(command, model, CUT, tmp_path, *flags)
+    if name != "complete":  # whose other choices are unknown
+        _, errors = score(name, model, CUT, tmp_path, *flags)
         assert "vocabulary" not in errors

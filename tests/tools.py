@@ -12,7 +12,6 @@ import re
 import resource
 import shlex
 import signal
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
@@ -65,13 +64,7 @@ def write_lines(path: Path, lines: List[str]) -> None:
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
-def run(
-    module: str,
-    *arguments: Any,
-    check: bool = True,
-    plugin: bool = True,
-    env: Optional[Dict[str, str]] = None,
-) -> str:
+def run(module: str, *arguments: Any, check=True, plugin=True, env=None) -> str:
     """Run ``python -m module``, in a fork, and return all that it printed.
 
     A fork saves the seconds that importing torch and fairseq takes. Without ``plugin`` it is one
@@ -81,12 +74,7 @@ def run(
     return _printed(start, [sys.executable, "-m", module, *map(str, arguments)], check, env)
 
 
-def _printed(
-    start: Callable[..., "subprocess.CompletedProcess[bytes]"],
-    command: List[str],
-    check: bool = True,
-    env: Optional[Dict[str, str]] = None,
-) -> str:
+def _printed(start: Callable[..., Any], command: List[str], check=True, env=None) -> str:
     done = start(command, env={**os.environ, "OMP_NUM_THREADS": "1", **(env or {})})
     output, what = done.stdout.decode("utf-8", "replace"), " ".join(command[2:])
     assert check == (done.returncode == 0), f"{what} exited with {done.returncode}:\n{output}"
@@ -123,14 +111,7 @@ def train(data: Path, save_dir: Path, *flags: str, check: bool = True, plugin: b
     return run("fairseq_cli.train", *arguments, check=check, plugin=plugin)
 
 
-def evaluate(
-    data: Path,
-    checkpoint: Path,
-    *flags: str,
-    check: bool = True,
-    plugin: bool = True,
-    block: Optional[str] = "16",
-):
+def evaluate(data: Path, checkpoint: Path, *flags: Any, check=True, plugin=True, block="16") -> str:
     """Everything that fairseq-eval-lm prints for the validation split.
 
     ``block`` is --tokens-per-sample, and None leaves the flag out.

@@ -74,10 +74,10 @@ def test_heads_of_one_loss_agree_and_sparse_ones_hold_few_rows(problem):
     assert meter.peak_bytes(head, cuda=False) < of_vocabulary / 2 < of_vocabulary < dense
 
 
-@pytest.mark.parametrize(
-    "rows, status",
-    [([{"key": ["a"]}], 0), ([{"key": ["a"], "failed": "why"}], 1), ([], 1)],
-)
+STAGES = [([{"key": ["a"]}], 0), ([{"key": ["a"], "failed": "why"}], 1), ([], 1)]
+
+
+@pytest.mark.parametrize("rows, status", STAGES)
 def test_a_stage_that_measures_nothing_is_a_failure(rows, status, tmp_path, monkeypatch):
     (tmp_path / "layer.json").write_text('[{"key": ["of an earlier call"]}]')
 

@@ -34,13 +34,9 @@ def checkout(scripts):
 def run_bare(script: Path, *arguments: str) -> subprocess.CompletedProcess:
     """As an interpreter without any package runs it: ``-S`` leaves out site-packages."""
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
-    return subprocess.run(
-        [sys.executable, "-S", script, *arguments],
-        env=environment,
-        text=True,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-    )
+    command = [sys.executable, "-S", script, *arguments]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    return subprocess.run(command, env=environment, text=True, **pipes)
 
 
 @pytest.mark.parametrize("folder", [".venv", ".venv-stock"])
