@@ -242,10 +242,10 @@ def test_eval_is_what_it_was_for_others():
 
 
 @pytest.mark.parametrize("container", ["dict", "Namespace"])
-def test_a_file_of_initial_embeddings_is_not_opened(
-    container, corpus, language_model, with_options, task, tmp_path
-):
-    """The parameters of the checkpoint replace what a training started from."""
+def test_initial_embeddings(container, corpus, language_model, with_options, task, tmp_path):
+    """Their file is not opened.
+
+    The parameters of the checkpoint replace what a training started from."""
     path = with_options("lstm_lm", container, decoder_embed_path=str(tmp_path / "missing"))
     want = Scorer.from_checkpoint(language_model("lstm_lm")).score(["w1 w2"])
     assert Scorer.from_checkpoint(path, corpus).score(["w1 w2"]) == want

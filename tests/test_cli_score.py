@@ -93,9 +93,10 @@ def test_per_word_as_columns_and_json(base, unit, score, file, scorer):
         }
 
 
-@pytest.mark.parametrize(
-    ("flags", "end", "unit"), [([], None, 1), (["--no-eos", "--base", "10"], -1, math.log(10))]
-)
+WITHOUT_ENDS = (["--no-eos", "--base", "10"], -1, math.log(10))
+
+
+@pytest.mark.parametrize(("flags", "end", "unit"), [([], None, 1), WITHOUT_ENDS])
 def test_a_table_has_a_row_for_each_word(flags, end, unit, score, tmp_path, scorer):
     """A quotation mark is a word as any other; a file appears when it is complete."""
     lines = [*LINES, 'w1 " null']

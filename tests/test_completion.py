@@ -66,9 +66,10 @@ def test_all_forms_give_the_same_questions(put, text):
     assert novel_words(table[0].sentences[2]) == "`` i w3 , it 's w3 '' ."
 
 
-@pytest.mark.parametrize(
-    "answers", [ANSWERS, MACHINE_ANSWERS, HUMAN_ANSWERS, "ans,id\n C) ,1\nd,12\n"]
-)
+OTHER_ANSWERS = "ans,id\n C) ,1\nd,12\n"
+
+
+@pytest.mark.parametrize("answers", [ANSWERS, MACHINE_ANSWERS, HUMAN_ANSWERS, OTHER_ANSWERS])
 def test_all_forms_give_the_same_answers(put, answers):
     assert right_letters(read_questions(put("q", TABLE)), put("a", answers)) == ["c", "d"]
 

@@ -83,9 +83,8 @@ def test_words_that_are_ruled_out_leave_the_others_alone(made):
     sentence = best(scorer)[0]
     words = [*WORDS, "unheard", "unknown"]
     lm = FlashlightLM(scorer, words, unk_score_offset=-np.inf)
-    decoder = lexicon_decoder(
-        lm, flashlight.SmearingMode.LOGADD, more=[f"{sentence.split()[0]}|", "w1"]
-    )
+    more = [f"{sentence.split()[0]}|", "w1"]
+    decoder = lexicon_decoder(lm, flashlight.SmearingMode.LOGADD, more)
     (result, *_) = decoder.decode(frames.ctypes.data, *frames.shape)
     assert " ".join(words[w] for w in result.words if w >= 0) == sentence
 

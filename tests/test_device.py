@@ -72,9 +72,8 @@ def same_draws(monkeypatch):
 
     monkeypatch.setattr(NoiseDistribution, "sample", drawn)
     permute = torch.randperm
-    monkeypatch.setattr(
-        torch, "randperm", lambda *size, device=None, **rest: permute(*size, **rest).to(device)
-    )
+    permuted = lambda *size, device=None, **rest: permute(*size, **rest).to(device)  # noqa: E731
+    monkeypatch.setattr(torch, "randperm", permuted)
 
 
 def test_draws():

@@ -2,30 +2,25 @@
 
 import torch
 from dispatch import Largest
-from fairseq.data import Dictionary
 from fairseq.models.lstm import LSTMDecoder
 from fairseq.models.lstm_lm import LSTMLanguageModel
 from fairseq.sequence_scorer import SequenceScorer
+from test_models import words
 
 from fairseq_bnce.scoring import eval_lm
 from fairseq_bnce.state import ScoringState
 
 
 def language_model(types, size=8):
-    dictionary = Dictionary()
-    for word in range(types - len(dictionary)):
-        dictionary.add_symbol(str(word))
-    decoder = LSTMDecoder(dictionary, size, size, size, attention=False, encoder_output_units=0)
+    sizes = (size, size, size)
+    decoder = LSTMDecoder(words(types), *sizes, attention=False, encoder_output_units=0)
     return LSTMLanguageModel(decoder).eval()
 
 
 def batch(sentences, length, types):
     tokens = torch.randint(4, types, (sentences, length + 1), generator=torch.manual_seed(1))
-    lengths = torch.full((sentences,), length)
-    return {
-        "net_input": {"src_tokens": tokens[:, :-1], "src_lengths": lengths},
-        "target": tokens[:, 1:].contiguous(),
-    }
+    net_input = {"src_tokens": tokens[:, :-1], "src_lengths": torch.full((sentences,), length)}
+    return {"net_input": net_input, "target": tokens[:, 1:].contiguous()}
 
 
 def scores(model, sample):

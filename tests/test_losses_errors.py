@@ -95,7 +95,6 @@ def test_no_noise(name):
 @pytest.mark.parametrize("module", ["nce", "bce", "ranking", "partition", "words", "squashing"])
 def test_examples(module):
     names = {"torch": torch, "math": math, **vars(losses)}
-    tested = doctest.testmod(
-        importlib.import_module(f"fairseq_bnce.losses.{module}"), extraglobs=names
-    )
+    module = importlib.import_module(f"fairseq_bnce.losses.{module}")
+    tested = doctest.testmod(module, extraglobs=names)
     assert tested.attempted and not tested.failed

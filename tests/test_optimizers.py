@@ -96,11 +96,7 @@ FLAGS = [
     ("lazy_adam", ADAM_FLAGS, {"betas": (0.7, 0.95), "eps": 0.001, "lr": 0.2}),
     ("sparse_adagrad", ADAGRAD_FLAGS, ADAGRAD),
     ("rowwise_adagrad", ADAGRAD_FLAGS, ADAGRAD),
-    (
-        "sparse_sgd",
-        ["--momentum", "0.5", "--wd", "0.1"],
-        {"momentum": 0.5, "weight_decay": 0.1},
-    ),
+    ("sparse_sgd", ["--momentum", "0.5", "--wd", "0.1"], {"momentum": 0.5, "weight_decay": 0.1}),
 ]
 
 

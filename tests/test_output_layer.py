@@ -6,6 +6,7 @@ import pytest
 import torch
 from architectures import FCONV, MODELS
 from tools import build, first_batch
+from torch.nn import ModuleDict
 
 from fairseq_bnce.errors import UnsupportedModelError
 from fairseq_bnce.output_layer.layer import OutputLayer
@@ -78,21 +79,14 @@ def test_rows_follow_an_update(corpus):
         torch.testing.assert_close(ours, logits(model, sample), rtol=1e-5, atol=1e-6)
 
 
-class _Wrapped(torch.nn.Module):
-    def __init__(self, decoder):
-        super().__init__()
-        self.decoder = decoder
-
-
 def _projecting(reparametrised):
-    decoder = torch.nn.Module()
-    decoder.output_projection = reparametrised(torch.nn.Linear(4, 9))
-    return _Wrapped(decoder)
+    projection = reparametrised(torch.nn.Linear(4, 9))
+    return ModuleDict({"decoder": ModuleDict({"output_projection": projection})})
 
 
 UNKNOWN = {
     "no decoder": torch.nn.Linear(2, 2),
-    "no projection": _Wrapped(torch.nn.Identity()),
+    "no projection": ModuleDict({"decoder": torch.nn.Identity()}),
     "spectral norm": _projecting(torch.nn.utils.spectral_norm),
     "norm of columns": _projecting(functools.partial(torch.nn.utils.weight_norm, dim=1)),
 }
@@ -124,7 +118,7 @@ class _Logits(_Streams):
 
 @pytest.mark.parametrize("decoder", [_Streams, _Logits])
 def test_decoders_are_recognised_by_shape(decoder):
-    model = _Wrapped(decoder())
+    model = ModuleDict({"decoder": decoder()})
     model.forward = lambda **kwargs: model.decoder(**kwargs)
     with pytest.raises(UnsupportedModelError):
         OutputLayer(model).features(model, {})

@@ -241,10 +241,8 @@ def test_a_failure_to_move_the_result_leaves_the_earlier_one(tmp_path, monkeypat
     assert sorted(os.listdir(tmp_path / "out")) == ["report.json", "text"]
 
 
-@pytest.mark.parametrize(
-    ("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGHUP, 129)]
-)
-def test_an_interrupted_run_changes_nothing(tmp_path, start_process, number, status) -> None:
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_an_interrupted_run_changes_nothing(tmp_path, start_process, number) -> None:
     """While two workers wait for more of a text that has no end."""
     text = text_only(tmp_path, "--train", corpus(tmp_path / "a"))
     before = (text / "train.txt").read_bytes()
@@ -257,7 +255,7 @@ def test_an_interrupted_run_changes_nothing(tmp_path, start_process, number, sta
     process.stdin.write(b"a b c\n" * 200_000)
     process.send_signal(number)
     _, errors = process.communicate(timeout=60)
-    assert process.returncode == status and b"Traceback" not in errors
+    assert process.returncode == 128 + number and b"Traceback" not in errors
     assert (text / "train.txt").read_bytes() == before
     assert sorted(os.listdir(tmp_path / "out")) == ["report.json", "text"]
 
@@ -288,9 +286,8 @@ def test_fairseq_reads_what_was_meant(binarised: Path) -> None:
     for name, expected in report["splits"].items():
         lines = read(binarised / "text" / f"{name}.txt")
         rows = ids(binarised / "bin" / name, dictionary)
-        assert [[dictionary[i] for i in row] for row in rows] == [
-            [*line.split(), "</s>"] for line in lines
-        ]
+        words = [[dictionary[i] for i in row] for row in rows]
+        assert words == [[*line.split(), "</s>"] for line in lines]
         counts = Counter(token for row in rows for token in row)
         unk = counts[dictionary.unk()]
         tokens_ = {"types": len(counts), "tokens": sum(counts.values()), "unk": unk}

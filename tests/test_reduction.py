@@ -10,6 +10,7 @@ from conftest import zipf_lines
 from dispatch import Largest
 from fairseq.modules import AdaptiveSoftmax
 from tools import LSTM, TRANSFORMER, call_command, evaluate, perplexity, slow, train, write_lines
+from torch.nn import ModuleDict
 
 from fairseq_bnce import Scorer, checkpoints
 from fairseq_bnce.output_layer.conversion import read_as_bands
@@ -29,11 +30,9 @@ def few_updates():
 
 
 def layer_in_bands(words, size):
-    decoder = torch.nn.Module()
-    decoder.adaptive_softmax = AdaptiveSoftmax(words, size, [words // 50, words // 5], 0)
-    decoder.adaptive_softmax.tail[0][2].weight.data.mul_(20)
-    model = torch.nn.Module()
-    model.decoder = decoder
+    softmax = AdaptiveSoftmax(words, size, [words // 50, words // 5], 0)
+    softmax.tail[0][2].weight.data.mul_(20)
+    model = ModuleDict({"decoder": ModuleDict({"adaptive_softmax": softmax})})
     read_as_bands(model)
     return OutputLayer(model.requires_grad_(False))
 
@@ -41,9 +40,8 @@ def layer_in_bands(words, size):
 def plain_layer(words, size):
     """Of words whose rows are in a few directions."""
     generator = torch.Generator().manual_seed(3)
-    model = torch.nn.Module()
-    model.decoder = torch.nn.Module()
-    model.decoder.output_projection = projection = torch.nn.Linear(size, words)
+    projection = torch.nn.Linear(size, words)
+    model = ModuleDict({"decoder": ModuleDict({"output_projection": projection})})
     rows = torch.randn(words, 3, generator=generator) @ torch.randn(3, size, generator=generator)
     projection.weight.data, projection.bias.data = rows, -torch.arange(1.0, words + 1).log()
     return OutputLayer(model.requires_grad_(False))

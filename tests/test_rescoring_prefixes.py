@@ -31,9 +31,8 @@ def test_scores_are_those_of_whole_sentences(language_model, name, monkeypatch):
     whole = list(scorer.score_stream(texts))
     monkeypatch.setattr(scorer, "score_stream", None)
     found = prefixes.score(scorer, texts)
-    np.testing.assert_allclose(
-        [one.total for one in found], [one.total for one in whole], atol=1e-5
-    )
+    totals, want = ([one.total for one in scored] for scored in (found, whole))
+    np.testing.assert_allclose(totals, want, atol=1e-5)
     assert [one.words for one in found] == [len(one.words) - 1 for one in whole]
     assert [one.oov for one in found] == [one.oov for one in whole]
     assert max(one.oov for one in found) > 0

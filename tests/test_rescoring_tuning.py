@@ -2,6 +2,7 @@
 
 import math
 import random
+from functools import partial
 
 import numpy as np
 import pytest
@@ -14,9 +15,8 @@ from fairseq_bnce.rescoring.tuning import Lists, best_step, error_surface
 
 def sentences(count, seed, types=3):
     rng = random.Random(seed)
-    return [
-        " ".join(f"w{rng.randrange(types)}" for _ in range(rng.randint(1, 9))) for _ in range(count)
-    ]
+    words = [f"w{number}" for number in range(types)]
+    return [" ".join(rng.choices(words, k=rng.randint(1, 9))) for _ in range(count)]
 
 
 def problem(seed, size=12, features=3, ties=False):
@@ -55,12 +55,10 @@ def test_bleu_is_sacrebleus(tokenize, references):
     parts = [slice(start, start + size) for start in range(0, 30, 3) for size in (1, 4, 40)]
     sums = np.array([np.sum(counts[part], axis=0) for part in parts])
     assert (sums[:, 2:] > 0).all(1).any() and not (sums[:, 2:] > 0).all(1).all()
-    want = [
-        sacrebleu.corpus_bleu(
-            hypotheses[part], [text[part] for text in texts], tokenize=tokenize, force=True
-        ).score
-        for part in parts
-    ]
+    want, options = [], {"tokenize": tokenize, "force": True}
+    for part in parts:
+        streams = [text[part] for text in texts]
+        want.append(sacrebleu.corpus_bleu(hypotheses[part], streams, **options).score)
     np.testing.assert_allclose(measure.values(sums), want, rtol=1e-12)
     assert measure.value(sums[2]) == pytest.approx(want[2], rel=1e-12)
 
@@ -84,9 +82,8 @@ def decoded(lists, weights):
     ends = [*lists.starts[1:], len(lists.features)]
     total = 0
     for start, end in zip(lists.starts, ends):
-        scores = [
-            float(sum(f * w for f, w in zip(row, weights))) for row in lists.features[start:end]
-        ]
+        rows = lists.features[start:end]
+        scores = [float(sum(f * w for f, w in zip(row, weights))) for row in rows]
         total = total + lists.counts[start + scores.index(max(scores))]
     return total
 
@@ -103,9 +100,8 @@ def test_the_surface_is_exact_on_every_interval(seed):
     checked = 0
     for left, right, found in zip(edges, edges[1:], sums):
         if right - left > 1e-9:
-            np.testing.assert_array_equal(
-                found, decoded(lists, weights + (left + right) / 2 * direction)
-            )
+            between = weights + (left + right) / 2 * direction
+            np.testing.assert_array_equal(found, decoded(lists, between))
             checked += 1
     assert checked > 5
 
@@ -175,9 +171,8 @@ def test_intervals_of_a_mean_are_those_of_the_normal_distribution():
     before = np.stack([rng.integers(0, 2, 400), np.ones(400, dtype=int)], 1)
     after = before.copy()
     after[:40, 0] = 1
-    found, again, other = (
-        compare(before, after, Hits(), resamples=2000, seed=seed) for seed in (3, 3, 4)
-    )
+    compared = partial(compare, before, after, Hits(), resamples=2000)
+    found, again, other = (compared(seed=seed) for seed in (3, 3, 4))
     for row, values in zip(found, (before[:, 0], after[:, 0], after[:, 0] - before[:, 0])):
         half = 1.96 * values.std() / 20
         mean = values.mean()

@@ -96,10 +96,8 @@ def test_same_as_dense(architecture, optimizer, corpus):
 
 def test_dense_parameters_have_a_rate_of_their_own(corpus):
     flags = [*LSTM, "--criterion", "bnce", "--optimizer", "sparse_sgd", "--row-sparse"]
-    start, whole, half = (
-        trained(corpus, *flags, "--lr", "0.5", "--dense-lr-scale", scale, updates=updates)[0]
-        for scale, updates in (("1", 0), ("1", 1), ("0.5", 1))
-    )
+    run = partial(trained, corpus, *flags, "--lr", "0.5", "--dense-lr-scale")
+    start, whole, half = run("1", updates=0)[0], run("1", updates=1)[0], run("0.5", updates=1)[0]
     for name, value in start.items():
         is_rows = "embed_tokens" in name or "fc_out" in name
         moved = (half[name] - value) / (1 if is_rows else 0.5)
@@ -134,9 +132,8 @@ def test_a_state_goes_on_with_its_rate_of_dense_parameters(corpus):
 def test_dense_is_as_fairseqs_own(corpus):
     """With its clipping, which is in float32: to that precision."""
     flags = [*LSTM, "--criterion", "bnce", "--clip-norm", "0.004", "--lr", "0.05", "--optimizer"]
-    ours, theirs = (
-        trained(corpus, *flags, name, dtype=torch.float32) for name in ("sparse_adagrad", "adagrad")
-    )
+    run = partial(trained, corpus, *flags, dtype=torch.float32)
+    ours, theirs = run("sparse_adagrad"), run("adagrad")
     assert_same(ours[0], theirs[0], tolerance=1e-5)
     assert ours[1] == pytest.approx(theirs[1], rel=1e-5)
 

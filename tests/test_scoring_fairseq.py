@@ -55,9 +55,8 @@ def test_words_have_the_scores_of_eval_lm(name, corpus, language_model):
 
 
 def document(corpus, checkpoint, exact=True, **options):
-    found = Scorer.from_checkpoint(checkpoint, exact=exact, batch_tokens=60).score_stream(
-        text(corpus), document=True, **options
-    )
+    scorer = Scorer.from_checkpoint(checkpoint, exact=exact, batch_tokens=60)
+    found = scorer.score_stream(text(corpus), document=True, **options)
     return np.concatenate([score.log_probs for score in found])
 
 

@@ -110,14 +110,11 @@ def test_scored_as_one_text(corpus, checkpoint):
     assert len({*words}) == 1
 
 
-@pytest.mark.parametrize(
-    "limits, streams",
-    [({"max_tokens": 95}, 5), ({"max_tokens": 95, "max_sentences": 3}, 3), ({"max_tokens": 16}, 1)],
-)
-def test_max_tokens_make_streams(limits, streams, corpus):
+@pytest.mark.parametrize("tokens, sentences, streams", [(95, None, 5), (95, 3, 3), (16, None, 1)])
+def test_max_tokens_make_streams(tokens, sentences, streams, corpus):
     """As many as a batch of at most so many tokens has blocks."""
     task, _, dataset = stateful(corpus)
-    first = task.get_batch_iterator(dataset, **limits).first_batch
+    first = task.get_batch_iterator(dataset, tokens, sentences).first_batch
     assert first["net_input"]["src_tokens"].shape == (streams, 16)
 
 

@@ -11,6 +11,7 @@ from criteria import FLAGS
 from scoring_models import BANDS
 from test_streams import STATEFUL
 from tools import (
+    LANGUAGE_MODELING,
     LSTM,
     PLUGIN,
     TIED_TRANSFORMER,
@@ -88,12 +89,10 @@ def test_train_validate_and_evaluate_both_ways(criterion, architecture, corpus, 
 
 def validated(corpus, checkpoint, overrides="{}"):
     """The numbers that fairseq-validate prints, by name."""
-    output = run(
-        *["fairseq_cli.validate", corpus, "--user-dir", PLUGIN, "--path", checkpoint, "--cpu"],
-        *["--task", "language_modeling", "--valid-subset", "valid", "--no-progress-bar"],
-        *["--batch-size", "8", "--required-batch-size-multiple", "1", "--num-workers", "0"],
-        *["--tokens-per-sample", "16", "--model-overrides", overrides],
-    )
+    flags = ["--user-dir", PLUGIN, *LANGUAGE_MODELING, "--path", checkpoint, "--cpu"]
+    flags += ["--valid-subset", "valid", "--no-progress-bar", "--num-workers", "0"]
+    flags += ["--batch-size", "8", "--required-batch-size-multiple", "1"]
+    output = run("fairseq_cli.validate", corpus, *flags, "--model-overrides", overrides)
     last = output.splitlines()[-1]
     return {name: float(value) for name, value in re.findall(r"\| (\w+) ([-\d.]+)", last)}
 

@@ -107,9 +107,10 @@ def expected(path, words, exact=False):
 # ---------------------------------------------------------------- making
 
 
-@pytest.mark.parametrize(
-    "flags, tokenizer, language", [([], "sacremoses", "en"), (["--tokenized"], "none", None)]
-)
+KINDS = [([], "sacremoses", "en"), (["--tokenized"], "none", None)]
+
+
+@pytest.mark.parametrize("flags, tokenizer, language", KINDS)
 def test_it_is_written_beside_the_dictionary(flags, tokenizer, language, tmp_path):
     write_lines(tmp_path / "a", [RAW])
     flags = [*flags, "--train", tmp_path / "a", "--text-only", "--out", tmp_path / "out"]
@@ -267,9 +268,10 @@ def test_a_change_of_the_words_is_told_once(model, unaware, score, tmp_path):
     assert score("score", model, lines, tmp_path, "--tokenize", "fr", "--lowercase")[1] == ""
 
 
-@pytest.mark.parametrize(
-    "name, flags", [("score", ["--summary"]), ("rescore", []), ("complete", [])]
-)
+TOLD = [("score", ["--summary"]), ("rescore", []), ("complete", [])]
+
+
+@pytest.mark.parametrize("name, flags", TOLD)
 def test_mostly_unknown_words_are_told_of(name, flags, model, score, tmp_path, monkeypatch):
     """With their share, how they were cut, and the flag for it; no word where all are known."""
     monkeypatch.setitem(VALUES, "score", str)

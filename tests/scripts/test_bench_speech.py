@@ -65,9 +65,8 @@ WEIGHT = 2.0
 
 def log_prob(before, word):
     """Of a made trigram, for which what is two words back matters."""
-    return (
-        -0.1 * (len(word) + 3 * len(before[-1]) + (len(before[0]) if len(before) > 1 else 4)) % 1.7
-    )
+    earlier = len(before[0]) if len(before) > 1 else 4
+    return -0.1 * (len(word) + 3 * len(before[-1]) + earlier) % 1.7
 
 
 def all_paths(found, node):
@@ -96,9 +95,8 @@ def test_paths_come_with_their_parts_and_best_first():
     for words, _, trigram in paths:
         padded = ("<s>", *words, "</s>")
         ends = range(1, len(padded))
-        assert trigram == pytest.approx(
-            sum(log_prob(padded[max(i - 2, 0) : i], padded[i]) for i in ends)
-        )
+        want = sum(log_prob(padded[max(i - 2, 0) : i], padded[i]) for i in ends)
+        assert trigram == pytest.approx(want)
     totals = [path.acoustic + WEIGHT * path.trigram for path in paths]
     assert totals[0] == max(totals) and totals[-1] == min(totals)
     assert not list(lattice.best_paths(found, log_prob, WEIGHT, limit=1))

@@ -40,9 +40,8 @@ def test_seeds_are_averaged_and_a_training_in_two_files_counts_once(tmp_path):
     """What is trained anew takes the earlier file's place; a curve has the first seed only."""
 
     def run(seed, ppl, seconds=3.0):
-        curve = [
-            {"processor_seconds": s, "ppl": p} for s, p in ((1.0, 50), (2.0, 60), (seconds, 9))
-        ]
+        points = ((1.0, 50), (2.0, 60), (seconds, 9))
+        curve = [{"processor_seconds": s, "ppl": p} for s, p in points]
         found = {"label": "a@0.1", "seed": seed, "train": {"curve": curve}}
         return {**found, "valid_ppl": ppl, "sigma_z": 0.5}
 

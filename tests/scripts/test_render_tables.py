@@ -91,9 +91,10 @@ def test_a_figure_in_a_sentence_comes_from_its_file(figure, place, expected, tmp
     assert render_tables.main(["--check", str(page)]) == 0
 
 
-@pytest.mark.parametrize(
-    "place", ["a.json#runs/seed=3/ppl", "a.json#runs/label", "b.json#runs/ppl"]
-)
+NO_NUMBERS = ["a.json#runs/seed=3/ppl", "a.json#runs/label", "b.json#runs/ppl"]
+
+
+@pytest.mark.parametrize("place", NO_NUMBERS)
 def test_a_figure_without_a_number_is_an_error(place, tmp_path):
     with pytest.raises((UsageError, FileNotFoundError)):
         render_tables.main([str(sentence(tmp_path, "1", place))])
