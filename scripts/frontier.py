@@ -13,7 +13,6 @@ import argparse
 import hashlib
 import json
 import textwrap
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from statistics import fmean
@@ -59,12 +58,12 @@ def picture(about: Dict[str, Any], results: Path) -> Picture:
     if "clouds" in about:
         axes, clouds = {**SPREAD, "title": title}, [_cloud(*group) for group in drawn.items()]
         fill = partial(plot.clouds, clouds, axes)
-        return [axes, *map(asdict, clouds)], partial(plot.draw, fill, letters=10)
+        return [axes, *(one._asdict() for one in clouds)], partial(plot.draw, fill, letters=10)
     panels = [_curves(*group) for group in drawn.items()]
     panels += [_mixed(about["mixed"], results)] if "mixed" in about else []
     panels += [_by_size(name, axes, results) for name, axes in about.get("sizes", [])]
     fill, letters = partial(plot.lines, panels, title), about.get("letters", 9)
-    return list(map(asdict, panels)), partial(plot.draw, fill, letters=letters)
+    return [one._asdict() for one in panels], partial(plot.draw, fill, letters=letters)
 
 
 def _trainings(places: Sequence[str], results: Path) -> Iterator[Tuple[str, Json]]:

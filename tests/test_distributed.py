@@ -57,12 +57,11 @@ def test_a_rank_that_dies(corpus, tmp_path):
     batches = stream_batches(len(task.dataset("train")), 4, 2)
     assert batches[-1] == []
     flags += ["--validate-interval-updates", str(len(batches) // 2 - 1)]
-    trained_on_ranks(corpus, tmp_path / "whole", *flags)
+    whole = trained_on_ranks(corpus, tmp_path / "whole", *flags)
     statuses, _ = train_on_ranks(corpus, tmp_path / "again", *flags, env={"DIES_AT": "6"})
     assert 0 not in statuses
-    trained_on_ranks(corpus, tmp_path / "again", *flags)
-    runs = [results(tmp_path / name) for name in ("whole", "again")]
-    want, *others = (rank["parameters"] for ranks in runs for rank in ranks)
+    again = trained_on_ranks(corpus, tmp_path / "again", *flags)
+    want, *others = (rank["parameters"] for rank in [*whole, *again])
     assert all(torch.equal(value, one[name]) for name, value in want.items() for one in others)
 
 
@@ -86,11 +85,11 @@ def test_two_ranks_are_one_process(architecture, alone, together, on_gpu, corpus
     flags = [*architecture, "--batch-size", "11", "--max-epoch", "2", "--lr", "0.5", "--dropout"]
     flags += ["0", "--clip-norm", "0.004", "--disable-validation", "--no-save"]
     dense = [*flags, "--criterion", "bnce", "--optimizer", "sparse_sgd", *alone]
-    trained_on_ranks(corpus, tmp_path / "one", *dense, env=IN_FLOAT64, world=1, on_gpu=on_gpu)
+    named = {"env": IN_FLOAT64, "on_gpu": on_gpu}
+    one = trained_on_ranks(corpus, tmp_path / "one", *dense, **named, world=1)
     sparse = [*flags, *ROW_SPARSE, "--ddp-backend", "legacy_ddp", *together]
-    trained_on_ranks(corpus, tmp_path / "two", *sparse, env=IN_FLOAT64, on_gpu=on_gpu)
-    (want,) = (result["parameters"] for result in results(tmp_path / "one"))
-    first, second = (result["parameters"] for result in results(tmp_path / "two"))
+    two = trained_on_ranks(corpus, tmp_path / "two", *sparse, **named)
+    want, first, second = (result["parameters"] for result in [*one, *two])
     for name, value in want.items():
         assert torch.equal(first[name], second[name]), name
         assert (first[name] - value).norm() < 1e-6 * value.norm(), name
@@ -111,9 +110,9 @@ def test_a_million_types_are_not_exchanged(tmp_path):
     flags += ["--batch-size", "20", "--tokens-per-sample", "20", "--ddp-backend", "legacy_ddp"]
     for part in ("embed-dim", "hidden-size", "out-embed-dim"):
         flags += [f"--decoder-{part}", str(size)]
-    trained_on_ranks(data, tmp_path, *flags, *ROW_SPARSE)
-    dense = sum(value.numel() * 4 for value in results(tmp_path)[0]["parameters"].values())
+    found = trained_on_ranks(data, tmp_path, *flags, *ROW_SPARSE)
+    dense = sum(value.numel() * 4 for value in found[0]["parameters"].values())
     assert dense > 2 * types * size * 4
-    for result in results(tmp_path):
+    for result in found:
         assert 0 < result["sent"] / updates < 0.01 * dense
         print(f"{result['sent'] / updates:,.0f} bytes an update, dense {dense:,.0f}")

@@ -7,13 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from fairseq import models
 from fairseq.data import Dictionary
-from fairseq.models import (
-    ARCH_CONFIG_REGISTRY,
-    ARCH_MODEL_NAME_REGISTRY,
-    ARCH_MODEL_REGISTRY,
-    MODEL_DATACLASS_REGISTRY,
-)
 from fairseq.sequence_generator import SequenceGenerator
 from tools import LSTM, build, first_batch
 
@@ -56,10 +51,11 @@ def words(types):
 def made(arch, dictionary, **values):
     """The model of an architecture, as fairseq builds it from these flags."""
     args = Namespace(**values)
-    ARCH_CONFIG_REGISTRY[arch](args)
-    cfg = MODEL_DATACLASS_REGISTRY[ARCH_MODEL_NAME_REGISTRY[arch]].from_namespace(args)
+    models.ARCH_CONFIG_REGISTRY[arch](args)
+    name = models.ARCH_MODEL_NAME_REGISTRY[arch]
+    cfg = models.MODEL_DATACLASS_REGISTRY[name].from_namespace(args)
     task = SimpleNamespace(source_dictionary=dictionary, target_dictionary=dictionary)
-    return ARCH_MODEL_REGISTRY[arch].build_model(cfg, task)
+    return models.ARCH_MODEL_REGISTRY[arch].build_model(cfg, task)
 
 
 @pytest.fixture(scope="module")
@@ -267,7 +263,7 @@ def gradients(model, lstm_task):
 def test_presets_are_the_papers():
     """What their parameters' number does not tell: (cell, bottleneck's activation, dropout)."""
     for name in rnn_lm.PRESETS:
-        cfg = MODEL_DATACLASS_REGISTRY[name]()
+        cfg = models.MODEL_DATACLASS_REGISTRY[name]()
         found = str(cfg.rnn_cell), str(cfg.bottleneck_activation), cfg.dropout, cfg.init_range
         if "_gm" in name:
             assert found == ("lstm", "none", 0.5, 0.05)
@@ -321,6 +317,6 @@ def test_tied_embeddings_must_fit(sizes, types):
     source, target = map(words, types)
     task = SimpleNamespace(source_dictionary=source, target_dictionary=target)
     values = dict(zip(("decoder_embed_dim", "decoder_hidden_size"), sizes))
-    cfg = MODEL_DATACLASS_REGISTRY["ffnn_lm"](**TIED, **values)
+    cfg = models.MODEL_DATACLASS_REGISTRY["ffnn_lm"](**TIED, **values)
     with pytest.raises(ValueError, match="--share-decoder-input-output-embed"):
         ffnn_lm.FeedForwardModel.build_model(cfg, task)

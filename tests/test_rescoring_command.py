@@ -11,7 +11,6 @@ import pytest
 import sacrebleu
 from tools import write_lines
 
-from fairseq_bnce import Scorer
 from fairseq_bnce.rescoring.measures import Bleu, compare
 
 LIST = [
@@ -43,11 +42,6 @@ def stdin(monkeypatch):
 def nbest(tmp_path):
     write_lines(tmp_path / "nbest", LIST)
     return tmp_path / "nbest"
-
-
-@pytest.fixture
-def scorer(language_model):
-    return Scorer.from_checkpoint(language_model("rnn_lm"))
 
 
 class Trial:
@@ -85,10 +79,10 @@ def scores(lines, name="BNCE"):
 
 
 @pytest.mark.parametrize("exact", [False, True])
-def test_the_score_is_that_of_the_scorer(exact, rescore, nbest, scorer):
+def test_the_score_is_that_of_the_scorer(exact, rescore, nbest, made):
     status, lines, errors = rescore(nbest, *["--exact"] * exact)
     assert (status, errors) == (0, "")
-    want = scorer.with_exact(exact).score(map(words, LIST))
+    want = made("rnn_lm").with_exact(exact).score(map(words, LIST))
     np.testing.assert_allclose(scores(lines), want, atol=2e-6)
     assert [re.sub(r" BNCE= \S+", "", line) for line in lines] == LIST
     _, both, _ = rescore(nbest, "--both", "--count-words", "--count-oov", "--feature", "X")
@@ -115,14 +109,14 @@ def test_no_lists_at_all(rescore, nbest):
     assert rescore(nbest) == (0, [], "")
 
 
-def test_lists_of_nematus(rescore, nbest, scorer):
+def test_lists_of_nematus(rescore, nbest, made):
     """Without features, with a score or several, which may be costs; they get Moses' fields."""
     write_lines(nbest, ["0 ||| w1 w2 ||| 0.5", "0 ||| w3 ||| 0.25", "1 |||  ||| -3 2"])
     status, lines, _ = rescore(nbest)
     assert status == 0
     want = ["0 ||| w1 w2 ||| ||| 0.5", "0 ||| w3 ||| ||| 0.25", "1 |||  ||| ||| -3 2"]
     assert [re.sub(r"BNCE= \S+ ", "", line) for line in lines] == want
-    np.testing.assert_allclose(scores(lines), scorer.score(["w1 w2", "w3", ""]), atol=2e-6)
+    np.testing.assert_allclose(scores(lines), made("rnn_lm").score(["w1 w2", "w3", ""]), atol=2e-6)
     for written in (want[:2], lines[:2]):
         write_lines(nbest, written)
         status, ranked, _ = rescore(nbest, "--weights", "score=-1", model=None)
@@ -130,13 +124,13 @@ def test_lists_of_nematus(rescore, nbest, scorer):
         assert (status, found) == (0, [("w3", -0.25), ("w1 w2", -0.5)])
 
 
-def test_kaldi_costs(rescore, tmp_path, scorer):
+def test_kaldi_costs(rescore, tmp_path, made):
     """The vectors that the command writes are costs: a weight for each of their numbers."""
     write_lines(tmp_path / "words", ["u-1 w1 w2", "u-2 w1", "u-3", "v-1 w3"])
     write_lines(tmp_path / "text", ["u w1", "v w3"])
     kaldi = ["--format", "kaldi", tmp_path / "words"]
     keys, costs = zip(*(line.split(" ") for line in rescore(*kaldi)[1]))
-    want = -scorer.score(["w1 w2", "w1", "", "w3"])
+    want = -made("rnn_lm").score(["w1 w2", "w1", "", "w3"])
     assert keys == ("u-1", "u-2", "u-3", "v-1")
     assert [*map(float, costs)] == pytest.approx(want.tolist(), abs=2e-6)
     write_lines(tmp_path / "vectors", rescore(*kaldi, "--both", "--count-words")[1])
@@ -177,14 +171,14 @@ def generated(tmp_path):
     return ["--format", "fairseq", tmp_path / "generated"]
 
 
-def test_fairseqs_lists_get_a_line_for_each_hypothesis(rescore, generated, tmp_path, scorer):
+def test_fairseqs_lists_get_a_line_for_each_hypothesis(rescore, generated, tmp_path, made):
     """Its D- line is scored, or the H- line if there is none; all but the log stays as it was."""
     out = tmp_path / "out"
     assert rescore(*generated, "--lowercase", "--out", out)[0] == 0
     found = out.read_text().splitlines()
     added = [line.split("\t") for line in found if line.startswith("F-")]
     assert [one for one, _ in added] == ["F-7", "F-7", "F-0"]
-    want = scorer.score(["w1 oov", "w1 w2", ""])
+    want = made("rnn_lm").score(["w1 oov", "w1 w2", ""])
     np.testing.assert_allclose([float(text.split()[1]) for _, text in added], want, atol=2e-6)
     kept = [line for line in found if not line.startswith("F-")]
     assert kept == [line for line in GENERATED.splitlines() if line[1] == "-"]
@@ -216,7 +210,7 @@ OTHERS = [("jsonl", "score", BEST), ("srilm", "ascore", f"u {BEST}")]
 
 
 @pytest.mark.parametrize(("name", "score", "best"), OTHERS)
-def test_other_formats(name, score, best, rescore, nbest, tmp_path, scorer):
+def test_other_formats(name, score, best, rescore, nbest, tmp_path, made):
     """They are scored, sorted and measured; what is written is in test_rescoring_lists.py."""
     texts, reference = ["w1 w2", BEST], tmp_path / "reference"
     write_lines(tmp_path / "u", [f"-{n} -1 1 <s> {text} </s>" for n, text in enumerate(texts)])
@@ -230,7 +224,7 @@ def test_other_formats(name, score, best, rescore, nbest, tmp_path, scorer):
     flags = ["--format", name, nbest]
     status, lines, _ = rescore(*flags)
     found = [float(value) for value in re.findall(r"-\d+\.\d+", " ".join(lines))]
-    assert status == 0 and found == pytest.approx(scorer.score(texts), abs=2e-6)
+    assert status == 0 and found == pytest.approx(made("rnn_lm").score(texts), abs=2e-6)
     flags += ["--weights", f"{score}=-1", "--best", tmp_path / "best", "--ref", reference]
     status, _, errors = rescore(*flags, "--metric", "bleu", "--count-words")
     assert status == 0 and "after 100.00" in errors

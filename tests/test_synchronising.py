@@ -1,5 +1,6 @@
 """How often a training step makes the host wait for a GPU, and what it launches there."""
 
+import contextlib
 import warnings
 from typing import Any, List
 
@@ -167,18 +168,11 @@ class _Methods(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
-class Synchronising:
+class Synchronising(contextlib.ExitStack):
     """A context; afterwards ``found`` holds the names of what would have made the host wait."""
 
-    def __init__(self):
-        self.found: List[str] = []
-        self._modes = _Operators(self.found), _Methods(self.found)
-
     def __enter__(self) -> "Synchronising":
-        for mode in self._modes:
-            mode.__enter__()
+        self.found: List[str] = []
+        for mode in (_Operators, _Methods):
+            self.enter_context(mode(self.found))
         return self
-
-    def __exit__(self, *error: Any) -> None:
-        for mode in reversed(self._modes):
-            mode.__exit__(*error)

@@ -98,9 +98,11 @@ def train_on_ranks(corpus, folder, *flags, env=None, world=2, on_gpu=False):
     return [rank.wait() for rank in ranks], "".join(log.read_text("utf-8") for log in printed)
 
 
-def trained_on_ranks(*arguments, **named):
-    statuses, output = train_on_ranks(*arguments, **named)
+def trained_on_ranks(corpus, folder, *flags, **named):
+    """The ranks' results."""
+    statuses, output = train_on_ranks(corpus, folder, *flags, **named)
     assert not any(statuses), output
+    return results(folder)
 
 
 def results(folder):

@@ -21,6 +21,7 @@ from . import BLANK, SILENCE
 
 TOKENS = 10  # that each hypothesis goes on with
 THRESHOLD = 20.0  # nats below the best
+State = flashlight.LMState
 
 
 class System(NamedTuple):
@@ -55,9 +56,7 @@ class PrefixLM(flashlight.LM):
         self.prefixes[state] = self.ids[-1:]
         return state
 
-    def score(
-        self, state: flashlight.LMState, usr_token_idx: int
-    ) -> Tuple[flashlight.LMState, float]:
+    def score(self, state: State, usr_token_idx: int) -> Tuple[State, float]:
         if state not in self.log_probs:
             self._read(state)
         after, word = state.child(usr_token_idx), self.ids[usr_token_idx]
@@ -65,7 +64,7 @@ class PrefixLM(flashlight.LM):
             self.prefixes[after] = [*self.prefixes[state], word]
         return after, float(self.log_probs[state][word])
 
-    def finish(self, state: flashlight.LMState) -> Tuple[flashlight.LMState, float]:
+    def finish(self, state: State) -> Tuple[State, float]:
         return self.score(state, -1)
 
     @torch.no_grad()

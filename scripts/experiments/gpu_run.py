@@ -101,10 +101,9 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
 
 
 def _child(name: str, out: Path) -> subprocess.Popen:
+    command = [sys.executable, *sys.argv, "--child", name]
     with open(out / f"{name}.log", "w") as log:
-        return subprocess.Popen(
-            [sys.executable, *sys.argv, "--child", name], stdout=log, stderr=subprocess.STDOUT
-        )
+        return subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
 
 
 def _measure(stage: Rows, path: Path) -> None:

@@ -12,15 +12,11 @@ import numpy as np
 
 from fairseq_bnce import Scorer
 
+Texts = Mapping[str, str]  # files by their splits
 _WORD = re.compile(r"=\d+ \d+ (-[\d.e+-]+|0)\t")  # as KenLM's query prints it
 
 
-def measure(
-    checkpoint: str,
-    texts: Mapping[str, str],
-    ngrams: Mapping[str, str],
-    ways: List[str],
-) -> Dict[str, Any]:
+def measure(checkpoint: str, texts: Texts, ngrams: Texts, ways: List[str]) -> Dict[str, Any]:
     """Mix a network with n-grams, and return perplexities by way of reading and split.
 
     The weight of the network is the one that EM finds for the other split. The sum is that of an

@@ -3,9 +3,8 @@
 import importlib.util
 import itertools
 import re
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterable, List, Mapping, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterable, List, Mapping, NamedTuple, Sequence, Tuple
 
 from rendering.cells import NAMES
 
@@ -18,8 +17,7 @@ METHODS = NAMES["colours"]
 _MODELS = ("#1b9e77", "#d95f02", "#7570b3", "#e7298a", "#66a61e", "#a6761d")  # of clouds
 
 
-@dataclass(frozen=True)
-class Panel:
+class Panel(NamedTuple):
     """Lines in one pair of axes.
 
     Attributes:
@@ -32,8 +30,7 @@ class Panel:
     axes: Mapping[str, Any]
 
 
-@dataclass(frozen=True)
-class Cloud:
+class Cloud(NamedTuple):
     """Points of one colour.
 
     Attributes:

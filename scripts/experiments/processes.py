@@ -6,9 +6,8 @@ import re
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, List, Optional, Sequence, Tuple
+from typing import Any, List, NamedTuple, Optional, Sequence, Tuple
 
 STARTED = "=== started "
 _CALL = Path(__file__).with_name("call.py")
@@ -20,8 +19,7 @@ class CommandFailed(RuntimeError):
     """A command failed, or left no result; the message is its last error line."""
 
 
-@dataclass(frozen=True)
-class Ended:
+class Ended(NamedTuple):
     """How a command ended.
 
     Attributes:

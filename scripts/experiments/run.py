@@ -5,7 +5,6 @@ import hashlib
 import json
 import sys
 import time
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
@@ -92,7 +91,7 @@ class Run:
     def _store(self, name: str, value: Any, ended: processes.Ended) -> None:
         self.stored[name] = {
             "value": value,
-            "ended": asdict(ended),
+            "ended": ended._asdict(),
             "hardware": machine.hardware(),
             "date": time.strftime("%Y-%m-%d"),
             "versions": machine.versions(),

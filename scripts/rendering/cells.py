@@ -74,10 +74,7 @@ def table(titles: Sequence[str], lines: Iterable[Sequence[str]], text: int = 1) 
 
 
 def measured(
-    titles: Sequence[str],
-    columns: Columns,
-    lines: Iterable[Line],
-    files: Sequence[Any] = (),
+    titles: Sequence[str], columns: Columns, lines: Iterable[Line], files: Sequence[Any] = ()
 ) -> List[str]:
     """Return a table of measurements.
 

@@ -130,6 +130,7 @@ def decode_all(shop: Workshop) -> Dict[str, Any]:
         systems[system] = {"wer": errors.rate(counts[system]), **found, **times}
         say(f"{system}: {systems[system]['wer']}")
     others = (system for system in counts if not system.endswith(" ours"))
+    pairs = {other: [f"{other.partition(' ')[0]} ours"] for other in others}
     return {
         "data": shop.options.data.name,
         "sentences": len(test.words),
@@ -138,9 +139,7 @@ def decode_all(shop: Workshop) -> Dict[str, Any]:
         "audio_seconds": test.seconds,
         "acoustics": {**of_acoustics(shop, model, stored), "real_time": spent / test.seconds},
         "systems": systems,
-        "differences": errors.differences(
-            counts, {other: [f"{other.partition(' ')[0]} ours"] for other in others}
-        ),
+        "differences": errors.differences(counts, pairs),
     }
 
 

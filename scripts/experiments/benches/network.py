@@ -73,8 +73,6 @@ def _measured(first: Any, rates: Sequence[float]) -> Iterator[Dict[str, float]]:
         _line("rate", rate)
         start, sent = time.monotonic(), int(_line("sent"))
         count = len(meter.repeat(wait, _MOST, _SECONDS, least=1))
-        per_update = {
-            "seconds": (time.monotonic() - start) / count,
-            "bytes": (int(_line("sent")) - sent) / count,
-        }
-        yield {"gigabits": rate, "updates": count, **per_update}
+        seconds, total = time.monotonic() - start, int(_line("sent")) - sent
+        each = {"seconds": seconds / count, "bytes": total / count}
+        yield {"gigabits": rate, "updates": count, **each}

@@ -55,8 +55,6 @@ def measure(options: Any) -> Dict[str, Any]:
         ended = score("fairseq-bnce score", text)
         return {"peak_mib": ended.peak_bytes / report.MIB, "seconds": ended.seconds}
 
-    return {
-        "device_name": options.device_name,
-        "speeds": [speed(system) for system in NAMES["scorers"]],
-        "memory": {count: memory(count) for count in options.memory_lines},
-    }
+    speeds = [speed(system) for system in NAMES["scorers"]]
+    used = {count: memory(count) for count in options.memory_lines}
+    return {"device_name": options.device_name, "speeds": speeds, "memory": used}

@@ -39,6 +39,10 @@ def draw(shop: Workshop) -> None:
         write(shop.at("text", f"{name}.spoken"), (sentence.spoken for sentence in half))
 
 
+def binarise(shop: Workshop) -> None:
+    shop.run(COMMANDS["binarise"])
+
+
 def training_text(lines: Iterable[str], apart: Dict[str, sentences.Sentence]) -> Iterator[str]:
     """Normalise lines, leave out lists of contents, and remove what is left from ``apart``."""
     for line in lines:
@@ -183,9 +187,8 @@ def errors(shop: Workshop) -> Dict[str, Any]:
     references = list(lines_of(shop.out / "text" / "test.ref"))
     answers = {"first": shop.out / "lists" / "test.first"}
     answers.update((name, shop.out / "best" / name) for name in chosen(shop))
-    counts = {
-        name: word_errors.counts(lines_of(path), references) for name, path in answers.items()
-    }
+    texts = {name: lines_of(path) for name, path in answers.items()}
+    counts = {name: word_errors.counts(text, references) for name, text in texts.items()}
     lists: List[List[str]] = [[] for _ in references]
     for line in lines_of(shop.out / "lists" / "test.nbest"):
         number, text, *_ = line.split(" ||| ")
@@ -204,18 +207,9 @@ def weights(shop: Workshop, variant: str) -> Dict[str, float]:
     return {name: float(weight) for name, weight in pairs}
 
 
-STAGES = {
-    "draw": draw,
-    "binarise": lambda shop: shop.run(COMMANDS["binarise"]),
-    "train": train,
-    "ngrams": ngrams,
-    "recognise": recognise,
-    "score": score,
-    "tune": tune,
-    "report": results,
-}
+STAGES = {one.__name__: one for one in (draw, binarise, train, ngrams, recognise, score, tune)}
 
 
 def measure(options: Any) -> Optional[Dict[str, Any]]:
     options.kind = ".calibrated" if options.model == SOFTMAX else ""
-    return run_all(options, STAGES)
+    return run_all(options, {**STAGES, "report": results})

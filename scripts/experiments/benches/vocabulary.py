@@ -141,13 +141,9 @@ class Benchmark(Run):
 def speeds(first: logs.Point, last: logs.Point) -> Numbers:
     """Return words/s between two points of a training."""
     words, seconds = last.words - first.words, last.seconds - first.seconds
-    updates = last.update - first.update
-    return {
-        "words_per_second": words / seconds,
-        "words_per_processor_second": words / (last.processor_seconds - first.processor_seconds),
-        "update_ms": 1000 * seconds / updates,
-        "updates": updates,
-    }
+    spent, updates = last.processor_seconds - first.processor_seconds, last.update - first.update
+    rates = {"words_per_second": words / seconds, "words_per_processor_second": words / spent}
+    return {**rates, "update_ms": 1000 * seconds / updates, "updates": updates}
 
 
 # ---------------------------------------------------------------- the result

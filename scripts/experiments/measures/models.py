@@ -78,17 +78,13 @@ def normaliser(arguments: List[str]) -> Dict[str, Any]:
 
 
 def _batches(cfg: Any, task: Any, model: Any) -> Iterator[Dict[str, Any]]:
-    task.load_dataset(cfg.dataset.gen_subset)
+    given, positions = cfg.dataset, utils.resolve_max_positions(model.max_positions())
+    task.load_dataset(given.gen_subset)
+    dataset, window = task.dataset(given.gen_subset), cfg.eval_lm.context_window
+    limits = {"max_tokens": given.max_tokens or 36000, "batch_size": given.batch_size}
+    rest = {"max_positions": positions, "num_workers": given.num_workers, "context_window": window}
     # fairseq's own, not the plugin's, which would make a scorer of the model.
-    return LanguageModelingTask.eval_lm_dataloader(
-        task,
-        dataset=task.dataset(cfg.dataset.gen_subset),
-        max_tokens=cfg.dataset.max_tokens or 36000,
-        batch_size=cfg.dataset.batch_size,
-        max_positions=utils.resolve_max_positions(model.max_positions()),
-        num_workers=cfg.dataset.num_workers,
-        context_window=cfg.eval_lm.context_window,
-    )
+    return LanguageModelingTask.eval_lm_dataloader(task, dataset, **limits, **rest)
 
 
 @torch.no_grad()
