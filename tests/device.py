@@ -41,6 +41,10 @@ def there() -> Iterator[None]:
         yield
 
 
+def _dispatched(_: Any, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    return _call(func, args, kwargs or {})
+
+
 class Elsewhere(torch.Tensor):
     """Not on the CPU, to all appearances."""
 
@@ -58,9 +62,7 @@ class Elsewhere(torch.Tensor):
     def __repr__(self) -> str:
         return f"Elsewhere({self.held!r})"
 
-    @classmethod
-    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        return _call(func, args, kwargs or {})
+    __torch_dispatch__ = classmethod(_dispatched)
 
     def tolist(self) -> Any:
         return self.held.tolist()
@@ -69,8 +71,7 @@ class Elsewhere(torch.Tensor):
 class _Operators(TorchDispatchMode):
     """Those that make tensors of nothing, too."""
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        return _call(func, args, kwargs or {})
+    __torch_dispatch__ = _dispatched
 
 
 class _Functions(TorchFunctionMode):

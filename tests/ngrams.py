@@ -44,8 +44,7 @@ def write_arpa(path, words, has_unk=True):
     lines += ["", "\\2-grams:"]
     for context, after in pairs.items():
         lines += [f"{math.log10(p):.9f}\t{context} {word}" for word, p in after.items()]
-    write_lines(path, [*lines, "", "\\end\\"])
-    return path
+    return write_lines(path, [*lines, "", "\\end\\"])
 
 
 def write_binary(path, kind):

@@ -3,6 +3,7 @@
 import importlib
 import pkgutil
 import re
+from functools import partial
 
 import pytest
 import torch
@@ -28,10 +29,7 @@ def of_sum(h, w, b):
 
 # Calls that reach a function, by its name.
 CALLS = {
-    "_LogPartition": [
-        losses.log_partition,
-        lambda h, w, b: losses.log_partition(h, w, b, chunk_tokens=2),
-    ],
+    "_LogPartition": [losses.log_partition, partial(losses.log_partition, chunk_tokens=2)],
     "_SharedLoss": [
         of_sum,
         lambda h, w, b: losses.batch_nce_loss(h, WORDS, w, b, LOG_Q, reduction="none"),

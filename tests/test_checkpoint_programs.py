@@ -113,10 +113,9 @@ def with_options(language_model, tmp_path):
     return make
 
 
-@pytest.mark.parametrize("name, field, others, container", EVALUATED)
-def test_a_text_that_fairseq_evaluates(
-    name, field, others, container, corpus, with_options, task, program
-):
+@pytest.mark.parametrize("evaluated", EVALUATED)
+def test_a_text_that_fairseq_evaluates(evaluated, corpus, with_options, task, program):
+    name, field, others, container = evaluated
     path = with_options(name, container, **{field: program}, **others)
     check_refused(path, corpus, task, "literal")
 
@@ -210,19 +209,17 @@ def test_what_is_no_literal(text):
             evaluated_in("fairseq.utils", source)
 
 
-def test_every_module_of_fairseq_that_evaluates(program):
+def test_every_module_of_fairseq_that_evaluates(program, monkeypatch):
     """Of models, tasks, criteria, optimisers and data, whether imported before or meanwhile."""
     found = list(evaluating_modules())
     assert {"fairseq.utils", "fairseq.models.fconv_lm", "fairseq.optim.adam"} <= set(found)
     late = "fairseq.data.codedataset"
     assert late in found
-    before = sys.modules.pop(late, None)
+    monkeypatch.delitem(sys.modules, late, raising=False)
     for module in found:
         with pytest.raises(CheckpointError), only_literals("some.pt"):
             evaluated_in(module, program)
         assert not hasattr(sys.modules[module], "eval")
-    if before is not None:
-        sys.modules[late] = before
 
 
 def test_eval_is_what_it_was_for_others():

@@ -36,8 +36,7 @@ def score(command):
 
 @pytest.fixture
 def file(tmp_path):
-    write_lines(tmp_path / "text", LINES)
-    return tmp_path / "text"
+    return write_lines(tmp_path / "text", LINES)
 
 
 @pytest.fixture
@@ -106,11 +105,10 @@ def test_a_table_has_a_row_for_each_word(flags, end, unit, score, tmp_path, scor
     assert status == 0 and header == ["line", "position", "word", "log_prob", "is_oov"]
     *found, log_probs, is_oov = zip(*found)
     scored = list(scorer.score_stream(lines))
-    cells = [
-        (str(number), str(position), word)
-        for number, one in enumerate(scored, 1)
-        for position, word in enumerate(one.words[:end], 1)
-    ]
+    cells = []
+    for number, one in enumerate(scored, 1):
+        words = enumerate(one.words[:end], 1)
+        cells += [(str(number), str(position), word) for position, word in words]
     assert found == list(zip(*cells))
     want = np.concatenate([one.log_probs[:end] for one in scored]) / unit
     np.testing.assert_allclose(np.array(log_probs, dtype=float), want, atol=2e-6)

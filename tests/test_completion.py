@@ -52,6 +52,11 @@ def rows(text):
     return list(csv.DictReader(text.splitlines()))
 
 
+def cells(found, name):
+    """The scores of all choices."""
+    return [[float(row[f"{name}_{letter}"]) for letter in "abcde"] for row in found]
+
+
 # ---------------------------------------------------------------- reading
 
 WRONG_ANSWERS = ["1,f\n", "1,ab\n", "1,a\n1,b\n", "2,a\n"]
@@ -165,8 +170,7 @@ def test_the_likeliest_sentence_is_chosen_both_ways(complete, put, made, tmp_pat
     choices = {}
     for name, one in (("unnormalized", scorer), ("exact", scorer.with_exact(True))):
         want = one.score(sentences).reshape(2, 5)
-        scores = [[float(row[f"{name}_{letter}"]) for letter in "abcde"] for row in found]
-        np.testing.assert_allclose(scores, want, atol=2e-6)
+        np.testing.assert_allclose(cells(found, name), want, atol=2e-6)
         choices[name] = ["abcde"[number] for number in want.argmax(1)]
         assert [row[name] for row in found] == choices[name]
         right = sum(a == b for a, b in zip(choices[name], "cd"))
@@ -201,10 +205,7 @@ def test_several_models_add_their_scores(complete, put, language_model):
     paths = [*models, os.pathsep.join(models)]
     *single, together = (rows(complete(questions, "--path", path)[1]) for path in paths)
     for name in ("unnormalized", "exact"):
-        *scores, total = (
-            [[float(row[f"{name}_{letter}"]) for letter in "abcde"] for row in found]
-            for found in (*single, together)
-        )
+        *scores, total = (cells(found, name) for found in (*single, together))
         np.testing.assert_allclose(total, np.sum(scores, axis=0), atol=4e-6)
         assert [row[name] for row in together] == ["abcde"[n] for n in np.argmax(total, axis=1)]
     status, _, errors = complete(questions, "--path", os.pathsep.join([models[0], "no.pt"]))

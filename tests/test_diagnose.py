@@ -27,8 +27,7 @@ ARCHITECTURES = ("lstm_lm", *modern("transformer_lm bands"), "lbl_lm")
 
 @pytest.fixture
 def text(tmp_path):
-    write_lines(tmp_path / "text", LINES)
-    return tmp_path / "text"
+    return write_lines(tmp_path / "text", LINES)
 
 
 @pytest.fixture

@@ -44,8 +44,7 @@ def _with_new_words(lines):
 @pytest.fixture(scope="module")
 def text(tmp_path_factory):
     path = tmp_path_factory.mktemp("text") / "text.txt"
-    write_lines(path, _with_new_words(zipf_lines(300, seed=7)))
-    return path
+    return write_lines(path, _with_new_words(zipf_lines(300, seed=7)))
 
 
 def _hidden(text):

@@ -98,12 +98,8 @@ def test_unknown_decoders_are_refused(kind):
         OutputLayer(UNKNOWN[kind])
 
 
-class _Streams(torch.nn.Module):
+class _Streams(ModuleDict):
     """Swallows what it is told and returns several streams, as a multi-stream decoder does."""
-
-    def __init__(self):
-        super().__init__()
-        self.output_projection = torch.nn.Linear(4, 9)
 
     def forward(self, **_):
         return [{"a": torch.zeros(1, 2, 4)}]
@@ -118,7 +114,7 @@ class _Logits(_Streams):
 
 @pytest.mark.parametrize("decoder", [_Streams, _Logits])
 def test_decoders_are_recognised_by_shape(decoder):
-    model = ModuleDict({"decoder": decoder()})
+    model = ModuleDict({"decoder": decoder({"output_projection": torch.nn.Linear(4, 9)})})
     model.forward = lambda **kwargs: model.decoder(**kwargs)
     with pytest.raises(UnsupportedModelError):
         OutputLayer(model).features(model, {})

@@ -27,13 +27,8 @@ def read(path: Path) -> list[str]:
     return path.read_text(encoding="utf-8").splitlines()
 
 
-def written(path: Path, lines: list[str]) -> Path:
-    write_lines(path, lines)
-    return path
-
-
 def numbered(path: Path, count: int) -> Path:
-    return written(path, [f"line {i}" for i in range(count)])
+    return write_lines(path, [f"line {i}" for i in range(count)])
 
 
 def corpus(path: Path, lines: int = 300) -> Path:
@@ -41,7 +36,7 @@ def corpus(path: Path, lines: int = 300) -> Path:
     rng = random.Random(3)
     words = [f"w{int(rng.paretovariate(0.7))}" for _ in range(lines * 8)] + ["<unk>"] * 20
     rng.shuffle(words)
-    return written(path, [" ".join(words[i * 8 : i * 8 + 8]) for i in range(lines)])
+    return write_lines(path, [" ".join(words[i * 8 : i * 8 + 8]) for i in range(lines)])
 
 
 def run(*arguments) -> int:
@@ -130,7 +125,7 @@ def test_split_sizes_add_up(total: int) -> None:
 
 def test_blocks_are_contiguous(tmp_path) -> None:
     source = numbered(tmp_path / "a", 10)
-    found = split(tmp_path, "--split", 0.7, 0.2, 0.1, "--dict", written(tmp_path / "d", WORDS))
+    found = split(tmp_path, "--split", 0.7, 0.2, 0.1, "--dict", write_lines(tmp_path / "d", WORDS))
     assert found["train"] + found["valid"] + found["test"] == read(source)
     assert [len(lines) for lines in found.values()] == [7, 2, 1]
 
@@ -138,7 +133,7 @@ def test_blocks_are_contiguous(tmp_path) -> None:
 def test_drawn_lines_keep_sizes_and_order(tmp_path) -> None:
     numbered(tmp_path / "a", 200)
     flags = ["--split", 0.75, 0.15, 0.1, "--split-by", "line"]
-    flags += ["--dict", written(tmp_path / "d", WORDS)]
+    flags += ["--dict", write_lines(tmp_path / "d", WORDS)]
     found = split(tmp_path, *flags)
     assert [len(lines) for lines in found.values()] == [150, 30, 20]
     assert sorted(sum(found.values(), [])) == sorted(read(tmp_path / "a"))

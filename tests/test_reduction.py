@@ -197,10 +197,8 @@ def test_training_goes_on_without(calibrated, corpus, tmp_path):
     assert "reduced_partition" in checkpoints.read(str(calibrated))["task_state"]
     is_lstm = "lstm" in str(torch.load(calibrated, weights_only=False)["cfg"]["model"])
     flags = [*(LSTM if is_lstm else TRANSFORMER), "--max-epoch", "4", "--clip-norm", "1"]
-    for name, more in {
-        "bnce": ["--finetune-from-model", calibrated, "--max-update", "2"],
-        "cross_entropy": ["--restore-file", calibrated],
-    }.items():
+    tuned = ["--finetune-from-model", calibrated, "--max-update", "2"]
+    for name, more in (("bnce", tuned), ("cross_entropy", ["--restore-file", calibrated])):
         train(corpus, tmp_path / name, *flags, "--criterion", name, *more)
         state = checkpoints.read(str(tmp_path / name / "checkpoint_last.pt"))["task_state"]
         assert "reduced_partition" not in state and ("log_z" in state) == (name == "bnce")

@@ -78,9 +78,8 @@ def test_unnormalized(corpus, language_model):
     with pytest.raises(UnsupportedModelError):
         Scorer.from_checkpoint(checkpoint)
     assert "Perplexity" in evaluate(corpus, checkpoint)  # fairseq's own way still works
-    for path, shift, name in (
-        ("a.pt:b.pt", "0", "--unnormalized"),
-        (language_model("lstm_lm"), "often", "--log-z-shift"),
-    ):
+    lstm = language_model("lstm_lm")
+    refusals = (("a.pt:b.pt", "0", "--unnormalized"), (lstm, "often", "--log-z-shift"))
+    for path, shift, name in refusals:
         output = evaluate(corpus, path, *unnormalized, shift, check=False)
         assert f"{name}: required" in re.sub(r"\s+", " ", output)

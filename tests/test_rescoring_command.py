@@ -40,8 +40,7 @@ def stdin(monkeypatch):
 
 @pytest.fixture
 def nbest(tmp_path):
-    write_lines(tmp_path / "nbest", LIST)
-    return tmp_path / "nbest"
+    return write_lines(tmp_path / "nbest", LIST)
 
 
 class Trial:

@@ -147,12 +147,9 @@ def test_what_is_asked_wrongly(made):
         for extend in (scorer.extend, scorer.next_log_probs):
             with refusing("word_ids"):
                 extend(state, words)
-    for call in (
-        made("lbl_lm both sides").start,
-        partial(state.select, [2]),
-        partial(State.concatenate, []),
-        partial(State.concatenate, [state, made("rnn_lm").start()]),
-    ):
+    calls = [made("lbl_lm both sides").start, partial(state.select, [2])]
+    calls += [partial(State.concatenate, some) for some in ([], [state, made("rnn_lm").start()])]
+    for call in calls:
         with pytest.raises(ScoringError):
             call()
 

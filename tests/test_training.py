@@ -11,9 +11,7 @@ from criteria import FLAGS
 from scoring_models import BANDS
 from test_streams import STATEFUL
 from tools import (
-    LANGUAGE_MODELING,
     LSTM,
-    PLUGIN,
     TIED_TRANSFORMER,
     build,
     evaluate,
@@ -21,10 +19,10 @@ from tools import (
     parameters,
     perplexity,
     resumed,
-    run,
     slow,
     train,
     valid_stats,
+    validated,
 )
 
 from fairseq_bnce import Scorer
@@ -85,16 +83,6 @@ def test_train_validate_and_evaluate_both_ways(criterion, architecture, corpus, 
     assert nats == pytest.approx(state["mu_z"], abs=3e-4)
     # fairseq-validate repeats the validation.
     assert validated(corpus, checkpoint)["loss"] == pytest.approx(stats["loss"], abs=2e-3)
-
-
-def validated(corpus, checkpoint, overrides="{}"):
-    """The numbers that fairseq-validate prints, by name."""
-    flags = ["--user-dir", PLUGIN, *LANGUAGE_MODELING, "--path", checkpoint, "--cpu"]
-    flags += ["--valid-subset", "valid", "--no-progress-bar", "--num-workers", "0"]
-    flags += ["--batch-size", "8", "--required-batch-size-multiple", "1"]
-    output = run("fairseq_cli.validate", corpus, *flags, "--model-overrides", overrides)
-    last = output.splitlines()[-1]
-    return {name: float(value) for name, value in re.findall(r"\| (\w+) ([-\d.]+)", last)}
 
 
 @pytest.mark.parametrize("architecture", ["lstm_lm", *slow("transformer_lm tied")])

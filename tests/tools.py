@@ -60,8 +60,9 @@ def _marked(values: Tuple[Any, ...], mark: Any) -> List[Any]:
     return [pytest.param(*one, marks=mark) for one in each]
 
 
-def write_lines(path: Path, lines: List[str]) -> None:
+def write_lines(path: Path, lines: List[str]) -> Path:
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
 
 
 def run(module: str, *arguments: Any, check=True, plugin=True, env=None) -> str:
@@ -148,6 +149,16 @@ def _evaluate(cfg: Any, checkpoint: str, command: List[str]) -> None:
     command = importlib.import_module("fairseq_cli.eval_lm")
     cfg.common_eval.path = checkpoint
     distributed_utils.call_main(cfg, command.main)
+
+
+def validated(data: Path, checkpoint: Path, overrides: str = "{}") -> Dict[str, float]:
+    """The numbers that fairseq-validate prints, by name."""
+    flags = ["--user-dir", PLUGIN, *LANGUAGE_MODELING, "--path", checkpoint, "--cpu"]
+    flags += ["--valid-subset", "valid", "--no-progress-bar", "--num-workers", "0"]
+    flags += ["--batch-size", "8", "--required-batch-size-multiple", "1"]
+    output = run("fairseq_cli.validate", data, *flags, "--model-overrides", overrides)
+    last = output.splitlines()[-1]
+    return {name: float(value) for name, value in re.findall(r"\| (\w+) ([-\d.]+)", last)}
 
 
 def perplexity(output: str) -> float:
