@@ -113,9 +113,8 @@ def with_options(language_model, tmp_path):
     return make
 
 
-@pytest.mark.parametrize("evaluated", EVALUATED)
-def test_a_text_that_fairseq_evaluates(evaluated, corpus, with_options, task, program):
-    name, field, others, container = evaluated
+@pytest.mark.parametrize("name, field, others, container", EVALUATED)
+def test_evaluated_texts(name, field, others, container, corpus, with_options, task, program):
     path = with_options(name, container, **{field: program}, **others)
     check_refused(path, corpus, task, "literal")
 

@@ -182,22 +182,20 @@ def test_squashed_scores_can_carry_it(lowest, want, corpus):
 
 # Losses that normalise scores, and losses that do not.
 
-RANKING = ["--objective", "ranking"]
-ALONE = ["--self-norm-alpha", "0"]
 NORMALISING = [
-    (True, ["bnce", *RANKING]),
-    (True, ["shared_nce"]),
-    (True, ["nce_regularized", *ALONE]),
-    (True, ["self_norm_softmax", "--score-squashing"]),
-    (False, ["sampled_softmax"]),
-    (False, ["bnce", *RANKING, *ALONE]),
-    (False, ["self_norm_softmax", *ALONE]),
+    ("bnce --objective ranking", True),
+    ("shared_nce", True),
+    ("nce_regularized --self-norm-alpha 0", True),
+    ("self_norm_softmax --score-squashing", True),
+    ("sampled_softmax", False),
+    ("bnce --objective ranking --self-norm-alpha 0", False),
+    ("self_norm_softmax --self-norm-alpha 0", False),
 ]
 
 
-@pytest.mark.parametrize("normalises, flags", [(True, ["bnce"]), *modern(*NORMALISING)])
-def test_log_z_is_for_models_that_normalise_themselves(normalises, flags, corpus):
-    flags = [*LSTM, "--criterion", *flags, "--log-z", "2"]
+@pytest.mark.parametrize("criterion, normalises", [("bnce", True), *modern(*NORMALISING)])
+def test_log_z_is_for_models_that_normalise_themselves(criterion, normalises, corpus):
+    flags = [*LSTM, "--criterion", *criterion.split(), "--log-z", "2"]
     cfg, task, model = build(corpus, *flags)
     criterion = task.build_criterion(cfg.criterion)
     criterion(model.train(), first_batch(task))
