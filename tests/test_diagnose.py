@@ -13,7 +13,7 @@ import torch
 from conftest import zipf_lines
 from fairseq.data import Dictionary
 from scoring_models import FEW_TARGETS
-from tools import evaluate, full_disk, modern, perplexity, train, write_lines
+from tools import evaluate, fill_disk, modern, perplexity, write_lines
 
 from fairseq_bnce import Scorer, checkpoints
 from fairseq_bnce.cli import diagnose as command
@@ -194,15 +194,14 @@ def test_a_newer_checkpoint_is_not_calibrated(diagnose, checkpoint, text, tmp_pa
         assert sorted(path.name for path in tmp_path.iterdir()) == ["model.pt", "text"]
 
 
-def test_a_stock_checkpoint_can_be_calibrated(diagnose, corpus, tmp_path):
+def test_a_stock_checkpoint_can_be_calibrated(diagnose, corpus, training, tmp_path):
     """Then both scorers take its mu_z for log Z, and say still that it is not self-normalised.
 
     On the text of the calibration the mean score is the exact one, by what mu_z is.
     """
     text = corpus.parent / "valid.txt"
     flags = ["--arch", "rnn_lm_gm30", "--criterion", "cross_entropy", "--sample-break-mode", "eos"]
-    train(corpus, tmp_path, *flags, "--optimizer", "adam", "--lr", "0.02", "--max-epoch", "1")
-    stock = tmp_path / "checkpoint_last.pt"
+    stock, _ = training(*flags, "--optimizer", "adam", "--lr", "0.02", "--max-epoch", "1")
     calibrated = tmp_path / "calibrated.pt"
     status, output, errors = diagnose("--path", stock, "--calibrate", calibrated, text)
     assert status == 0 and "not self-normalised" not in errors, errors
@@ -223,7 +222,7 @@ def test_a_full_disk(checkpoint, text, tmp_path, flag):
         pytest.importorskip("matplotlib")
     out = tmp_path / "new"
     command = [sys.executable, SCRIPT, "diagnose", "--path", checkpoint, flag, out, text]
-    found = forks.run(command, preexec_fn=full_disk(3000))
+    found = forks.run(command, preexec_fn=partial(fill_disk, 3000))
     output = found.stdout.decode()
     assert found.returncode == 2 and "Traceback" not in output
     last = output.splitlines()[-1]

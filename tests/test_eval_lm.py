@@ -146,7 +146,7 @@ def test_fairseqs_generators_squash(squashed):
     own, want, raw = log_probs(model.eval(), first_batch(task, "valid"))
     torch.testing.assert_close(own, want)
     assert (own - raw).abs().max() > 0.1
-    generator = task.build_generator([model], Arguments)
+    generator = task.build_generator([model], argparse.Namespace(beam=3, max_len_b=6))
     start = {"src_tokens": torch.tensor([[task.dictionary.eos(), 6]])}
     start["src_lengths"] = torch.tensor([2])
     (best, *_), *_ = task.inference_step(generator, [model], {"net_input": start})
@@ -195,12 +195,6 @@ def test_shallow_fusion(pairs, tmp_path):
     assert len(texts) == len(scores) > 20
 
 
-class Arguments:
-    """Of fairseq-generate."""
-
-    beam, max_len_b = 3, 6
-
-
 @torch.no_grad()
 def test_criteria_on_a_squashed_model(corpus, squashed):
     """As fairseq-validate would use them. Ours, which would take raw scores, refuse."""
@@ -234,10 +228,9 @@ def test_another_criterion_cannot_train_a_squashed_model(corpus, squashed, tmp_p
     train(corpus, tmp_path, *flags, "--criterion", "self_norm_softmax", "--score-squashing")
 
 
-def test_a_decoder_of_others_that_was_trained_here_is_scored_exactly(corpus, own, tmp_path):
+def test_a_decoder_of_others_that_was_trained_here_is_scored_exactly(corpus, own, training):
     """It has been read as the criterion reads it, by its features and its output_projection."""
-    train(corpus, tmp_path, "--user-dir", own, "--arch", "own_plain", "--criterion", "bnce")
-    checkpoint = tmp_path / "checkpoint_last.pt"
+    checkpoint, _ = training("--user-dir", own, "--arch", "own_plain", "--criterion", "bnce")
     ours = evaluate(corpus, checkpoint, "--user-dir", own)
     stock = evaluate(corpus, checkpoint, "--user-dir", own, plugin=False)
     assert AS_FAIRSEQ not in ours

@@ -50,6 +50,7 @@ def test_values(criterion, flag, value, corpus):
     assert problems(corpus, *LSTM, "--criterion", criterion, criterion=part) == [flag]
 
 
+DECAY = ["--wd", "0.1", "--momentum", "0.9"]
 TOGETHER = [
     (["bnce", "--gather-noise", "--bnce-group", "time"], ["--bnce-group"]),
     (["nce_regularized", "--gather-noise", "--nce-base", "nce"], ["--nce-base"]),
@@ -67,10 +68,7 @@ TOGETHER = [
     (["bnce", "--row-sparse", "--memory-efficient-bf16"], []),
     (["bnce", "--row-sparse", "--store-ema"], ["--store-ema"]),
     (["bnce", "--row-sparse", "--use-bmuf"], ["--use-bmuf"]),
-    (
-        ["bnce", "--row-sparse", "--wd", "0.1", "--momentum", "0.9"],
-        ["--weight-decay", "--momentum"],
-    ),
+    (["bnce", "--row-sparse", *DECAY], ["--weight-decay", "--momentum"]),
     (["nce_regularized", "--row-sparse"], ["--row-sparse"]),
     (["shared_nce", "--noise", "uniform", "--noise-power", "0.75"], ["--noise-power"]),
     (["bnce", "--noise", "log-uniform", "--noise-power", "0.75"], ["--noise-power"]),

@@ -58,9 +58,8 @@ def test_trained(place, corpus, tmp_path):
     tools.run("fairseq_cli.hydra_train", *flags, plugin=False)
     checkpoint = tmp_path / "checkpoint_best.pt"
     found = torch.load(checkpoint, weights_only=False)
-    model = found["cfg"]["model"]
-    assert (model["_name"], model["decoder_embed_dim"]) == ("rnn_lm_gm30", 30)
-    assert model["dropout"] == 0.1
+    values = [found["cfg"]["model"][name] for name in ("_name", "decoder_embed_dim", "dropout")]
+    assert values == ["rnn_lm_gm30", 30, 0.1]
     assert found["model"]["decoder.rnn.weight_hh_l1"].shape == (120, 30)
     exact = tools.perplexity(tools.evaluate(corpus, checkpoint))
     shifted = tools.perplexity(tools.evaluate(corpus, checkpoint, "--unnormalized"))

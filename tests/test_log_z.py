@@ -15,16 +15,7 @@ from checkpoint_edits import edited
 from criteria import make, prepared, set_log_z, with_targets
 from fairseq import checkpoint_utils
 from fairseq.trainer import Trainer
-from tools import (
-    LSTM,
-    TIED_TRANSFORMER,
-    TRANSFORMER,
-    build,
-    first_batch,
-    modern,
-    train,
-    valid_stats,
-)
+from tools import LSTM, TIED_TRANSFORMER, TRANSFORMER, build, modern, train, valid_stats
 from two_ranks import on_two_ranks
 
 from fairseq_bnce import losses
@@ -195,13 +186,13 @@ NORMALISING = [
 
 @pytest.mark.parametrize("criterion, normalises", [("bnce", True), *modern(*NORMALISING)])
 def test_log_z_is_for_models_that_normalise_themselves(criterion, normalises, corpus):
-    flags = [*LSTM, "--criterion", *criterion.split(), "--log-z", "2"]
-    cfg, task, model = build(corpus, *flags)
-    criterion = task.build_criterion(cfg.criterion)
-    criterion(model.train(), first_batch(task))
+    name, *flags = criterion.split()
+    criterion, model, sample = make(corpus, f"{name} here", *LSTM, *flags, "--log-z", "2")
+    criterion(model, sample)
+    state = criterion.task.state_dict()
     assert criterion.normalises_itself == normalises
-    assert task.state_dict().get("log_z") == (2.0 if normalises else None)
-    assert criterion.log_z == task.state_dict().get("log_z", 0.0)  # what mu_z is measured from
+    assert state.get("log_z") == (2.0 if normalises else None)
+    assert criterion.log_z == state.get("log_z", 0.0)  # what mu_z is measured from
 
 
 def test_the_first_validation_subset_gives_the_shift(corpus):
@@ -331,9 +322,10 @@ def test_fine_tuning(corpus, tmp_path):
     plain, first = (tmp_path / name / "checkpoint_last.pt" for name in ("plain", "first"))
     flags += [*AUTO, "--finetune-from-model"]
     output = train(corpus, tmp_path / "first", *flags, plain)
-    measured = task_state(tmp_path / "first")["log_z"]
+    state = task_state(tmp_path / "first")
+    measured = state["log_z"]
     assert "measured" in logged(output) and f"{measured:g} nats" in logged(output)
-    assert 3 < measured < 6 and abs(valid_stats(output)["mu_z"]) < 0.4
+    assert 3 < measured < 6 and abs(state["mu_z"]) < 0.4
     output = train(corpus, tmp_path / "auto", *flags, first)
     assert task_state(tmp_path / "auto")["log_z"] == measured and str(first) in logged(output)
     train(corpus, tmp_path / "number", *flags, first, "--log-z", "3")

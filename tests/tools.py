@@ -1,6 +1,5 @@
 """Running fairseq's commands from tests, and building its objects in this process."""
 
-import argparse
 import contextlib
 import copy
 import functools
@@ -14,7 +13,7 @@ import shlex
 import signal
 import sys
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Tuple
 
 import forks
 import pytest
@@ -199,7 +198,7 @@ def _configuration(data: Path, *flags: str) -> Any:
     return composed(arguments)
 
 
-def composed(arguments: List[str], parser: Optional[argparse.ArgumentParser] = None) -> Any:
+def composed(arguments: List[str], parser: Any = None) -> Any:
     """The configuration of a command's flags; of fairseq-train by default."""
     parser = parser or options.get_training_parser()
     return convert_namespace_to_omegaconf(options.parse_args_and_arch(parser, arguments))
@@ -238,14 +237,10 @@ def subclasses(kind: type) -> Iterator[type]:
         yield from subclasses(one)
 
 
-def full_disk(size: int = 0) -> Callable[[], None]:
-    """For a child (``preexec_fn``): no file grows beyond ``size`` bytes, as on a full disk."""
-
-    def limit() -> None:
-        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
-
-    return limit
+def fill_disk(size: int) -> None:
+    """In a child (``preexec_fn``): no file grows beyond ``size`` bytes, as on a full disk."""
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
 
 
 def valid_stats(output: str) -> Dict[str, float]:
