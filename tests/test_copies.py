@@ -10,7 +10,7 @@ import sys
 import numpy as np
 import pytest
 from conftest import zipf_lines
-from scoring_models import EACH
+from scoring_models import EACH, FEW_TARGETS
 from tools import slow
 
 from fairseq_bnce.decoding.histories import Histories
@@ -22,7 +22,7 @@ def pickled(thing):
     return pickle.loads(pickle.dumps(thing))
 
 
-@pytest.mark.parametrize("name", EACH)
+@pytest.mark.parametrize("name", [*EACH, FEW_TARGETS])
 def test_a_copied_scorer_scores_the_same(name, made):
     """And takes the states of the original, as it does those of the copy."""
     scorer = made(name)
