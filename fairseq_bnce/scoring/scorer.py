@@ -102,7 +102,7 @@ class Scorer(LanguageModel):
         bos = [] if trained.bos is None else [trained.bos]
         model = trained.model.to(device=self.device, dtype=dtype)
         self._reader = make_reader(model, np.array([*bos, self.dictionary.eos()]), trained.longest)
-        self._reader.decoder.dictionary = self.dictionary  # fairseq's truncated one can't be pickled
+        self._reader.decoder.dictionary = self.dictionary  # TruncatedDictionary can't be pickled
         self.key, self.order = self._reader.key, self._reader.order
         self.is_causal = self._reader.is_causal
         self.is_self_normalised = trained.state.is_self_normalised
