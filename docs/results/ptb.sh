@@ -106,6 +106,14 @@ ten ten-ranking ranking=bnce "--row-sparse --optimizer sparse_adagrad --lr 0.14 
 # criterion's name: state["optimizer_history"][-1]["criterion_name"] = "SelfNormSoftmaxCriterion".
 ten ten-ending softmax=self_norm_softmax "--self-norm-alpha 0.2 --optimizer sparse_adagrad --lr 0.14" -- --restore-file AT9
 
+# A softmax trained on by noise: SOFTMAX is a checkpoint of ten-softmax. A given log Z leaves its rows as they are.
+for way in "level " "as-it-is --log-z 2.16"; do
+    scripts/compare.py ptb/bin --recipe gru200 --only-train --out softmax-on-${way%% *} --criteria on=bnce \
+        --flags-for on "--row-sparse --optimizer sparse_adagrad --lr 0.02 --dense-lr-scale 0.5 ${way#* }" \
+        -- --arch rnn_lm --rnn-cell lstm --decoder-layers 2 --dropout 0.3 --clip-norm 1 --warmup-updates 100 \
+        --lr-scheduler polynomial_decay --total-num-update 290 --max-update 290 --validate-interval-updates 58 --finetune-from-model SOFTMAX
+done
+
 # Batches of sentences: bench.py shares of commit d491c41.
 
 # A rate of rows and one of layers, one epoch that falls to 0.
