@@ -67,16 +67,6 @@ scripts/compare.py "${only[@]}" --out gru1600 --criteria adagrad=bnce --learning
 scripts/compare.py "${only[@]}" --out gru1600-adam --criteria adam=bnce --learning-rates 0.004 0.008 \
     --flags-for adam "$warm --optimizer lazy_adam" "${gru[@]}" --batch-size 80
 
-# Optimisers, one epoch of a transformer.
-one=(-- --max-epoch 1 --validate-interval-updates 0)
-transformer=(ptb/bin --recipe adam200 --only-train)
-scripts/compare.py "${transformer[@]}" --out transformer-adam --criteria adam=bnce --learning-rates 0.001 0.002 0.004 \
-    --flags-for adam "--row-sparse --optimizer lazy_adam" "${one[@]}"
-scripts/compare.py "${transformer[@]}" --out transformer-adagrad --criteria adagrad=bnce --learning-rates 0.01 0.02 0.05 \
-    --flags-for adagrad "$warm --optimizer sparse_adagrad" "${one[@]}"
-scripts/compare.py "${transformer[@]}" --out transformer-softmax --criteria unigram=self_norm_softmax --learning-rates 0.02 \
-    --flags-for unigram "--self-norm-alpha 0 --optimizer adagrad --warmup-updates 100" "${one[@]}"
-
 # Three epochs of an LSTM of 2 x 200, everyone with Adagrad.
 epochs=(--learning-rates 0.07 -- --optimizer adagrad --lr-scheduler fixed --max-epoch 3 --validate-interval-updates 0)
 scripts/compare.py "${only[@]}" --out epochs-bnce --criteria bnce ranking=bnce \
@@ -129,12 +119,16 @@ rates() {  # RECIPE OUT, and pairs RATExSCALE
         -- --clip-norm 1 --batch-size $((targets / 20)) --warmup-updates 100 --lr-scheduler polynomial_decay \
         --total-num-update $updates --max-update $updates --validate-interval-updates 0
 }
-rates gru200 rates/gru-1600 0.1x1 0.14x1 0.2x1 0.08x0.5 0.16x0.5 0.32x0.5
-rates adagrad200 rates/lstm-1600 0.14x1 0.08x0.5 0.16x0.5 0.32x0.5
-rates adam200 rates/transformer-1600 0.04x1 0.08x0.1 0.16x0.1 0.32x0.1
-targets=400 rates gru200 rates/gru-400 0.16x0.5
-targets=6400 rates gru200 rates/gru-6400 0.16x0.5
-targets=400 rates adam200 rates/transformer-400 0.16x0.1
+all="0.16x0.2 0.2x0.2 0.24x0.2 0.24x0.15 0.24x0.1 0.22x0.14"
+rates gru200 rates/gru-1600 0.1x1 0.14x1 0.2x1 0.08x0.5 0.16x0.5 0.32x0.5 0.32x0.2 $all
+rates adagrad200 rates/lstm-1600 0.14x1 0.08x0.5 0.16x0.5 0.32x0.5 0.32x0.2 $all
+rates adam200 rates/transformer-1600 0.04x1 0.08x0.1 0.16x0.1 0.32x0.1 $all
+targets=400 rates gru200 rates/gru-400 0.16x0.5 0.22x0.14
+targets=400 rates adagrad200 rates/lstm-400 0.22x0.14
+targets=400 rates adam200 rates/transformer-400 0.16x0.1 0.22x0.14
+targets=6400 rates gru200 rates/gru-6400 0.16x0.5 0.22x0.14
+targets=6400 rates adagrad200 rates/lstm-6400 0.16x0.5 0.32x0.5 0.22x0.14
+targets=6400 rates adam200 rates/transformer-6400 0.16x0.1 0.22x0.14
 # The novels of adaptive-softmax.sh.
-data=novels updates=1000 rates adagrad200 rates/novels-lstm 0.16x0.5 0.1x1
-data=novels updates=1000 rates adam200 rates/novels-transformer 0.16x0.1 0.04x1
+data=novels updates=1000 rates adagrad200 rates/novels-lstm 0.16x0.5 0.1x1 0.24x0.2 0.22x0.14
+data=novels updates=1000 rates adam200 rates/novels-transformer 0.16x0.1 0.04x1 0.22x0.14
