@@ -96,6 +96,19 @@ ten ten-ranking ranking=bnce "--row-sparse --optimizer sparse_adagrad --lr 0.14 
 # criterion's name: state["optimizer_history"][-1]["criterion_name"] = "SelfNormSoftmaxCriterion".
 ten ten-ending softmax=self_norm_softmax "--self-norm-alpha 0.2 --optimizer sparse_adagrad --lr 0.14" -- --restore-file AT9
 
+# One epoch and a half of 1.25 million words of the novels, the first of adaptive-softmax.sh's.
+head -n 57605 mscc/text/train.txt > first.txt
+scripts/fairseq-bnce prepare-text --tokenized --dict mscc/bin/dict.txt --train first.txt --valid valid.txt --test test.txt --out first
+some() {  # OUT LABEL=CRITERION FLAGS, and further flags
+    scripts/compare.py first/bin --recipe gru200 --only-train --out $1 --criteria $2 --flags-for ${2%=*} "$3" "${@:4}" -- --clip-norm 1 \
+        --warmup-updates 100 --lr-scheduler polynomial_decay --total-num-update 1172 --max-update 1172 --validate-interval-updates 0 \
+        --arch rnn_lm --rnn-cell lstm --decoder-layers 2 --dropout 0.3
+}
+some first-softmax softmax=self_norm_softmax "--self-norm-alpha 0 --lr 0.14"
+some first-bnce bnce=bnce "--row-sparse --optimizer sparse_adagrad --lr 0.14" --seeds 1 2 3
+some first-ranking ranking=bnce "--row-sparse --optimizer sparse_adagrad --lr 0.14 --objective ranking --self-norm-alpha 0.2
+    --noise-samples-by-epoch 800,4000" --seeds 1 2 3
+
 # A softmax trained on by noise: SOFTMAX is a checkpoint of ten-softmax. A given log Z leaves its rows as they are.
 for way in "level " "as-it-is --log-z 2.16"; do
     scripts/compare.py ptb/bin --recipe gru200 --only-train --out softmax-on-${way%% *} --criteria on=bnce \
@@ -121,7 +134,7 @@ rates() {  # RECIPE OUT, and pairs RATExSCALE
 }
 all="0.16x0.2 0.2x0.2 0.24x0.2 0.24x0.15 0.24x0.1 0.22x0.14"
 rates gru200 rates/gru-1600 0.1x1 0.14x1 0.2x1 0.08x0.5 0.16x0.5 0.32x0.5 0.32x0.2 $all
-rates adagrad200 rates/lstm-1600 0.14x1 0.08x0.5 0.16x0.5 0.32x0.5 0.32x0.2 $all
+rates adagrad200 rates/lstm-1600 0.14x1 0.08x0.5 0.16x0.5 0.32x0.5 0.32x0.2 0.45x0.15 $all
 rates adam200 rates/transformer-1600 0.04x1 0.08x0.1 0.16x0.1 0.32x0.1 $all
 targets=400 rates gru200 rates/gru-400 0.16x0.5 0.22x0.14
 targets=400 rates adagrad200 rates/lstm-400 0.22x0.14
