@@ -11,6 +11,7 @@ from typing import Any, Callable, Dict, List, NamedTuple, Sequence, Tuple
 import numpy as np
 import torch
 from flashlight.lib.text import decoder as flashlight
+from flashlight.lib.text.decoder import LMState as State
 
 from fairseq_bnce import Scorer, checkpoints
 from fairseq_bnce.decoding import FlashlightLM
@@ -21,7 +22,6 @@ from . import BLANK, SILENCE
 
 TOKENS = 10  # that each hypothesis goes on with
 THRESHOLD = 20.0  # nats below the best
-State = flashlight.LMState
 
 
 class System(NamedTuple):
