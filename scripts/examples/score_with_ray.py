@@ -56,9 +56,13 @@ def main() -> None:
     more = {} if is_parquet else {"drop_empty_lines": False}
     # A worker takes 0.9 of a CPU, so that reading and writing find room beside all workers.
     lines = read(text, num_cpus=0.1, **more)
-    workers = ray.data.ActorPoolStrategy(size=options.workers)
-    given = {"fn_constructor_args": (path, options.exact), "batch_size": options.batch}
-    scored = lines.map_batches(Score, **given, compute=workers, num_cpus=0.9)
+    scored = lines.map_batches(
+        Score,
+        fn_constructor_args=(path, options.exact),
+        batch_size=options.batch,
+        compute=ray.data.ActorPoolStrategy(size=options.workers),
+        num_cpus=0.9,
+    )
     out = str(Path(options.out).resolve())
     scored.write_parquet(out, ray_remote_args={"num_cpus": 0.1})
 
