@@ -70,9 +70,10 @@ class Plain(Kind):
 
     def level(self, features: Tensor) -> None:
         """Take the linear function of features (N, D) that fits log Z_c best out of the rows."""
-        found = fitted(features, self.log_partition(features, squash=False))
-        if found is not None and self._gain is None:
-            self._weight.sub_(found[0])
+        if self._gain is None:
+            found = fitted(features, self.log_partition(features, squash=False))
+            if found is not None:  # some rank has a context
+                self._weight.sub_(found[0])
 
     def word_parameters(self) -> List[nn.Parameter]:
         """Return the parameters that have a row, or a number, for each word."""

@@ -143,8 +143,9 @@ class ModelWords:
 
     def cut(self, line: str) -> List[str]:
         """Return the words of a line, without a byte order mark before them."""
-        words = self._cut(reading.strip_bom(line))
-        if "cut" not in self._logged and words != reading.strip_bom(line).split():
+        line = reading.strip_bom(line)
+        words = self._cut(line)
+        if "cut" not in self._logged and words != line.split():
             self._logged.add("cut")
             logger.warning(f"as for training, {self._made} ({self._at_spaces}: cut only at spaces)")
         return words
