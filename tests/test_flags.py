@@ -62,7 +62,7 @@ TOGETHER = [
     ([*SHARE[1:], "--self-norm-alpha-by-epoch", "1,0"], ["--self-norm-alpha"]),
     (["self_norm_softmax", "--self-norm-alpha", "0"], []),
     (["bnce", "--fp16"], ["--fp16"]),
-    (["bnce", "--memory-efficient-fp16"], ["--fp16"]),
+    (["bnce", "--memory-efficient-fp16"], ["--memory-efficient-fp16"]),
     (["bnce", "--bf16"], []),
     (["bnce", "--row-sparse", "--bf16"], ["--bf16"]),
     (["bnce", "--row-sparse", "--memory-efficient-bf16"], []),

@@ -118,6 +118,14 @@ def test_max_tokens_make_streams(tokens, sentences, streams, corpus):
     assert first["net_input"]["src_tokens"].shape == (streams, 16)
 
 
+def test_validation_data_have_a_block_for_each_stream(corpus):
+    """Stock fairseq reads them after the first epoch, which would be lost."""
+    task, _, dataset = stateful(corpus, "--batch-size-valid", "1000")
+    task.load_dataset("valid")
+    with pytest.raises(ValueError, match="--batch-size-valid"):
+        task.get_batch_iterator(dataset, max_sentences=2)
+
+
 def test_scoring_is_of_one_stream_by_default(corpus):
     """--max-tokens has a default in fairseq-eval-lm: it does not make streams there."""
     task, _, dataset = stateful(corpus)

@@ -50,10 +50,10 @@ def load(path: str, is_mapped: bool = False) -> Any:
         mmap = is_mapped and zipfile.is_zipfile(path)
         with allowed.allowing():
             return torch.load(path, map_location="cpu", weights_only=True, mmap=mmap or None)
-    except OSError as error:
-        got = error.strerror or error
-        raise CheckpointError("path", "a file to read", got, path) from None
-    except Exception as error:  # damaged bytes raise almost any error
+    except Exception as error:
+        # Damaged bytes raise almost any error, an OSError that names no file among them.
+        if isinstance(error, OSError) and error.filename is not None:
+            raise CheckpointError("path", "a file to read", error.strerror, path) from None
         # torch's message also advises to switch its check off: leave that out.
         lines = [one_line(line) for line in str(error).splitlines() if "nsupported" in line]
         is_advice = isinstance(error, pickle.UnpicklingError)

@@ -300,7 +300,8 @@ def _check_update(values: Options, config: DictConfig, problems: _Problems) -> N
         return getattr(getattr(root, group, None), name, None)
 
     no_fp16 = config.fp16 and (chosen("common.cpu") or not torch.cuda.is_available())
-    problems.require("fp16", "float32 on a CPU: leave it out", "on", not no_fp16)
+    half = "memory_efficient_fp16" if config.memory_efficient_fp16 else "fp16"
+    problems.require(half, "float32 on a CPU: leave it out", "on", not no_fp16)
     if not values.row_sparse:
         return
     for half in ("bf16",) if no_fp16 else ("fp16", "bf16"):

@@ -224,15 +224,21 @@ class SelfNormalizedLanguageModelingTask(LanguageModelingTask):
         for state in self._carried_states:
             state.attach()
         block = self.args.tokens_per_sample
-        # As many streams as a batch has room for.
-        limits = (max_sentences, max_tokens and max_tokens // block)
-        count = min(filter(None, limits), default=1)
+
+        def fitting(sentences: _Limit) -> int:  # streams, as many as a batch has room for
+            return min(filter(None, (sentences, max_tokens and max_tokens // block)), default=1)
+
+        count = fitting(max_sentences)
         kept = self.dataset_to_epoch_iter.get(dataset)
         if kept is not None and kept.streams == count:
             return kept
         logger.info(f"--stateful: {count} streams a batch")
-        carried = self._carried_states[-1]
         trains = dataset is self.datasets.get(self.args.train_subset)
+        if trains:  # stock fairseq validates after the first epoch, which would be lost
+            valid = fitting(self.args.batch_size_valid or max_sentences)
+            for other in set(self.datasets.values()) - {dataset}:
+                streams.stream_batches(len(other), valid, kwargs.get("num_shards", 1))
+        carried = self._carried_states[-1]
         iterator = streams.StreamIterator(dataset, count, carried, trains, block, **kwargs)
         # Kept because every iterator has worker processes. Every epoch of sharded data has others.
         if not kwargs.get("disable_iterator_cache", False) and self.can_reuse_epoch_itr(dataset):

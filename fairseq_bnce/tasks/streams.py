@@ -37,10 +37,7 @@ def stream_batches(blocks: int, streams: int, shards: int = 1) -> List[List[int]
         ValueError: if there are fewer blocks than streams.
     """
     total = streams * shards
-    required = (
-        f"at most {blocks // shards} streams with --stateful: the data have {blocks} blocks of "
-        f"--tokens-per-sample for {shards} rank(s)"
-    )
+    required = f"at most {blocks // shards} with --stateful, one for each block of a rank's data"
     require("--batch-size, --batch-size-valid", required, streams, blocks >= total)
     base, longer = divmod(blocks, total)
     starts = [stream * base + min(stream, longer) for stream in range(total)]
@@ -57,8 +54,7 @@ def eval_lm_options(context_window: int = 0, **kwargs: object) -> Dict[str, obje
 
     eval-lm's default of --max-tokens would make more streams.
     """
-    required = "0 with --stateful, whose state knows all words before"
-    require("--context-window", required, context_window, context_window == 0)
+    require("--context-window", "0 with --stateful", context_window, context_window == 0)
     return {**kwargs, "batch_size": kwargs.get("batch_size") or 1, "max_tokens": None}
 
 
