@@ -32,7 +32,10 @@ EACH = [each for name in _EACH for each in ([name] if name in _STOCK else modern
 CAUSAL = [name for name in EACH if name != "lbl_lm both sides"]
 # What one of the architectures may be trained with besides.
 BOS = {"transformer_lm bos": [*FLAGS["transformer_lm"], "--add-bos-token"]}
+DYNAMIC = "lightconv_lm dynamic"  # its kernel is longer than most lines
+_DYNAMIC = ["--decoder-conv-type", "dynamic", "--decoder-kernel-size-list", "[3, 31]"]
 FEW_TARGETS = "rnn_lm few targets"  # most words are read and not predicted
 ADAPTIVE = "transformer_lm adaptive"  # an adaptive softmax, as fairseq trains it
 FLAGS[ADAPTIVE] = [*BANDS, *BNCE, "--criterion", "adaptive_loss", "--ddp-backend", "legacy_ddp"]
-FLAGS.update({**BOS, FEW_TARGETS: [*FLAGS["rnn_lm"], "--output-dictionary-size", "12"]})
+FLAGS.update({DYNAMIC: [*FLAGS["lightconv_lm"], *_DYNAMIC], **BOS})
+FLAGS[FEW_TARGETS] = [*FLAGS["rnn_lm"], "--output-dictionary-size", "12"]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from conftest import zipf_lines
-from scoring_models import BOS, CAUSAL
+from scoring_models import BOS, CAUSAL, DYNAMIC
 from tools import modern, refusing
 
 from fairseq_bnce import losses
@@ -31,7 +31,7 @@ def grow(scorer, lines):
     return scores
 
 
-@pytest.mark.parametrize("name", [*CAUSAL, *BOS])
+@pytest.mark.parametrize("name", [*CAUSAL, *BOS, *modern(DYNAMIC)])
 def test_words_have_the_scores_of_whole_sentences(name, made):
     """One of the lines is longer than the 13 words that the models with positions read at once.
 
@@ -59,7 +59,6 @@ def test_hypotheses_of_several_lengths_in_one_state(name, made):
     alone = [long, scorer.start(), scorer.start()]
     together = State.concatenate(alone).select([1, 0, 2, 2])
     alone = [alone[row] for row in (1, 0, 2, 2)]
-    assert len(together) == 4
     for step, _ in enumerate(next_words):
         words = [next_words[step - row] for row in range(4)]
         together, found = scorer.extend(together, words)
@@ -123,8 +122,7 @@ def test_words_as_numbers_of_any_kind(made):
     words = [5, 7]
     want = scorer.extend(scorer.start(2), words)[1]
     for kind in (np.uint8, np.int16, np.uint64):
-        array = np.array(words, dtype=kind)
-        assert np.array_equal(scorer.extend(scorer.start(2), array)[1], want)
+        assert np.array_equal(scorer.extend(scorer.start(2), np.array(words, kind))[1], want)
     both = scorer.next_log_probs(scorer.start(2), torch.tensor([[5], [7]]))
     assert np.array_equal(both[:, 0], want)
 
@@ -158,9 +156,8 @@ def test_what_is_asked_wrongly(made):
 def test_a_state_of_another_scorer_is_refused(name, made):
     """A state of the same sizes would give scores that mix two models."""
     scorer, state = made("rnn_lm"), made(name).start()
-    calls = [scorer.normalisers]
-    for method in (scorer.next_log_probs, scorer.read_on, scorer.extend):
-        calls.append(partial(method, word_ids=[5]))
+    methods = (scorer.next_log_probs, scorer.read_on, scorer.extend)
+    calls = [scorer.normalisers, *(partial(method, word_ids=[5]) for method in methods)]
     for call in calls:
         for wrong in (state, pickle.loads(pickle.dumps(state)), None):
             with refusing("state"):

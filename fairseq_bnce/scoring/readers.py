@@ -118,6 +118,8 @@ class Reader:
         self.model, self.layer, self.first = model, layer, first
         self.decoder: FairseqDecoder = layer.decoder
         self.key = uuid.uuid4().hex
+        convolutions = (part for part in self.decoder.modules() if hasattr(part, "padding_l"))
+        self._least = max((int(part.kernel_size) for part in convolutions), default=0)
         if not self.reads_any_number:
             self.positions = self.longest = _positions(model) - (len(first) - 1)
             if trained is not None and has_positions(model):
@@ -125,7 +127,10 @@ class Reader:
 
     def read(self, tokens: Tensor, lengths: Tensor) -> Tensor:
         """Return features (B, T, D) of texts (B, T), padded on the right."""
-        return self.layer.checked(self.model(tokens, src_lengths=lengths))[0]
+        # A dynamic convolution renormalises its weights where a batch is shorter than its kernel.
+        size, pad = tokens.size(1), self.decoder.dictionary.pad()
+        tokens = nn.functional.pad(tokens, (0, max(0, self._least - size)), value=pad)
+        return self.layer.checked(self.model(tokens, src_lengths=lengths))[0][:, :size]
 
     def start(self, count: int) -> Context:
         """Return the context of ``count`` texts without words."""
@@ -137,8 +142,7 @@ class Reader:
         T is 1, except for readers of any number of words.
         """
         words = torch.cat([context, tokens], dim=1)
-        lengths = torch.full((len(words),), words.size(1), device=words.device)
-        return self.read(words, lengths)[:, -1:], words
+        return self.read(words, words.new_full((len(words),), words.size(1)))[:, -1:], words
 
     def length(self, context: Context) -> int:
         """Return how many words were read; 0 where texts of any lengths are read on together."""
@@ -156,8 +160,7 @@ class Reader:
 
         The model reads as many as in training, unless more words of context are asked for.
         """
-        is_lifted = context_window is not None and context_window >= self.longest
-        longest = self.positions if is_lifted else self.longest
+        longest = self.positions if (context_window or 0) >= self.longest else self.longest
         context = longest // 2 if context_window is None else context_window
         if not 0 <= context < longest:
             raise ScoringError("context_window", f"0 to {longest - 1}", context)
@@ -244,14 +247,13 @@ class NGramReader(Reader):
 
     def read_on(self, context: Context, tokens: Tensor) -> Tuple[Tensor, Context]:
         words = torch.cat([context, tokens], dim=1)
-        known = context.size(1)
         if tokens.size(1) == 1:
             cache: IncrementalState = {}
             self.decoder.set_incremental_state(cache, "past", {"words": context})
             features = self.model(tokens, incremental_state=cache)[0]
         else:
-            features = self.model(words)[0][:, known:]
-        return features, words[:, words.size(1) - known :]
+            features = self.model(words)[0][:, context.size(1) :]
+        return features, words[:, tokens.size(1) :]
 
 
 class TransformerReader(Reader):
@@ -340,5 +342,4 @@ def _remove_weight_norm(model: nn.Module) -> None:
 
 def _future_mask(like: Tensor) -> Tensor:
     """Return (T, T), minus infinity above the diagonal, for (T, B, D)."""
-    size = like.size(0)
-    return like.new_full((size, size), -math.inf).triu_(1)
+    return like.new_full((len(like), len(like)), -math.inf).triu_(1)
