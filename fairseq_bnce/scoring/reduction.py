@@ -13,7 +13,7 @@ from fairseq_bnce import losses
 from fairseq_bnce.errors import require
 from fairseq_bnce.output_layer.layer import OutputLayer
 
-MOST_CONTEXTS = 100_000  # contexts kept of a text
+MOST_CONTEXTS = 200_000  # contexts kept of a text
 _CONTEXTS_A_ROW = 10  # at least
 _MEASURED = 10  # the error is measured on a tenth of the contexts, which are not fitted to
 _CONTEXTS_LOOKED_AT = 4096  # contexts whose likely words are looked up
@@ -21,9 +21,9 @@ _CONTEXTS_A_WORD = 256  # contexts for the line through a word's squashed scores
 _MOST_WORDS = 2**16  # only the likeliest words' rows are clustered
 _ROUNDS = 8  # rounds of k-means: one round doubles sigma on 20,000 words in bands
 _MOST_SCORES = 2**24  # held at once: 64 MiB, at any vocabulary size
-_UPDATES = 2000
+_UPDATES = 4000
 _BATCH = 512
-_RATE = 3e-3  # Adam's first rate, which falls to 0
+_RATE = 5e-3  # Adam's first rate, which falls to 0
 
 
 class ReducedPartition(NamedTuple):
