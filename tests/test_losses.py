@@ -205,7 +205,7 @@ def assert_rounded_once(loss, problem, want):
         assert ((got.double() - want[key]).abs() <= limit).all()
 
 
-TYPES = [(FULL, FULL), (HALF, FULL), (HALF, HALF), (FP16, FP16)]
+TYPES = [(FULL, FULL), (HALF, FULL), (HALF, HALF), (FP16, FP16), (torch.float64, FULL)]
 
 
 @pytest.mark.parametrize("autocast", [False, True])
@@ -223,7 +223,7 @@ def test_half_precision_inputs(name, of_features, dtype, autocast):
         loss = total(name, problem)
         assert_near(call(losses, name, problem, reduction="none"), values, 1e-5)
         assert_rounded_once(total(name, problem), problem, want)
-    assert loss.dtype == torch.float32
+    assert loss.dtype == torch.promote_types(of_features, torch.float32)
     assert_near(loss, values.sum(), 1e-5)
     assert_rounded_once(loss, problem, want)
 

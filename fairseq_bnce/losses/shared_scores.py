@@ -64,7 +64,7 @@ class BinaryNCE(NamedTuple):
         log_odds = scores.sub_(self.offset)
         if self.left_out is not None:
             _leave_out(log_odds, self.left_out[tokens])
-        loss = softplus(log_odds) @ self.counts
+        loss = softplus(log_odds) @ self.counts.to(log_odds)  # float64 features, float32 rows
         target = None if self.target is None else self.target[tokens, None]
         if target is not None:
             loss -= log_odds.gather(1, target)[:, 0]
