@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import random
@@ -220,17 +221,24 @@ def test_overwrite_replaces_its_own_and_nothing_else(tmp_path, capsys) -> None:
     assert (text / "train.txt").read_bytes() == before
 
 
-def test_a_failure_to_move_the_result_leaves_the_earlier_one(tmp_path, monkeypatch) -> None:
+@pytest.mark.parametrize("last", [None, 1, 2, 3, 4])
+def test_a_failure_to_move_the_result_leaves_the_earlier_one(tmp_path, monkeypatch, last) -> None:
+    """Of the new text; or an interruption after the first, second, ... move."""
+    moves = itertools.count(1)
+
     def fail_to_move(path: Path, target: Path) -> Path:
-        if path.parts[-2:] == ("result", "text"):
+        if last is None and path.parts[-2:] == ("result", "text"):
             raise OSError(28, "No space left on device")
-        return rename(path, target)
+        moved = rename(path, target)
+        if next(moves) == last:
+            raise KeyboardInterrupt
+        return moved
 
     text, rename = text_only(tmp_path, "--train", corpus(tmp_path / "a")), Path.rename
     before = {path: path.read_bytes() for path in text.iterdir()}
     monkeypatch.setattr(Path, "rename", fail_to_move)
     flags = ["--tokenized", "--text-only", "--train", tmp_path / "a", "--overwrite", "--out"]
-    assert run(*flags, tmp_path / "out") == 2
+    assert run(*flags, tmp_path / "out") == (130 if last else 2)
     assert {path: path.read_bytes() for path in text.iterdir()} == before
     assert sorted(os.listdir(tmp_path)) == ["a", "out"]
     assert sorted(os.listdir(tmp_path / "out")) == ["report.json", "text"]

@@ -80,9 +80,14 @@ def replaced_result(
         with contextlib.ExitStack() as undo:
             for source, target in moves:
                 if os.path.lexists(source):
+                    undo.callback(_move_back, target, source)  # first: Ctrl-C may follow the move
                     source.rename(target)
-                    undo.callback(target.rename, source)
             undo.pop_all()
+
+
+def _move_back(path: Path, earlier: Path) -> None:
+    if os.path.lexists(path):
+        path.rename(earlier)
 
 
 # ---------------------------------------------------------------- the report
