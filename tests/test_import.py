@@ -103,7 +103,8 @@ def state():
              for name, value in vars(owner).items() if not isinstance(value, types.ModuleType)}
     ours = [(name, "eval") for name, module in sys.modules.items()
             if name.startswith("fairseq") and "eval" in vars(module)]
-    return named, ours, list(sys.meta_path), list(sys.path_hooks), torch.get_num_threads()
+    draws = torch.get_rng_state().tolist()
+    return named, ours, list(sys.meta_path), list(sys.path_hooks), draws, torch.get_num_threads()
 
 def of_fairseq():
     safe = getattr(torch.serialization, "get_safe_globals", list)()

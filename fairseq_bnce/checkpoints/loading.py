@@ -7,6 +7,7 @@ import os
 import sys
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
+import torch
 from fairseq import checkpoint_utils, tasks
 from fairseq.data import Dictionary
 from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_REGISTRY
@@ -58,7 +59,8 @@ def load(path: str, data: Optional[str] = None) -> Trained:
         CheckpointError: naming what was required and what came.
     """
     threads.use_one_after_a_fork()
-    with _naming_errors(path), literals.only_literals(path):
+    # A model is built with random numbers: torch's stream stays where it was.
+    with _naming_errors(path), literals.only_literals(path), torch.random.fork_rng(devices=()):
         content = reading.read(path)
         content.pop("last_optimizer_state", None)  # twice the size of the model
         reading.check_finite(content, path)

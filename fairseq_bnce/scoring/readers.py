@@ -324,7 +324,8 @@ def _positions(model: BaseFairseqModel) -> int:
 
 
 def _fused(cells: Sequence[nn.LSTMCell]) -> nn.LSTM:
-    rnn = nn.LSTM(cells[0].input_size, cells[0].hidden_size, len(cells))
+    with torch.random.fork_rng(devices=()):  # torch's stream stays where it was
+        rnn = nn.LSTM(cells[0].input_size, cells[0].hidden_size, len(cells))
     for number, cell in enumerate(cells):
         for kind in ("weight_ih", "weight_hh", "bias_ih", "bias_hh"):
             setattr(rnn, f"{kind}_l{number}", getattr(cell, kind))
