@@ -19,7 +19,7 @@ from tools import LSTM, build, refusing, slow
 
 from fairseq_bnce.decoding import FlashlightLM, KenlmModel, PyctcdecodeLM, SpeechbrainRescorer
 from fairseq_bnce.decoding import kenlm as kenlm_look_alike
-from fairseq_bnce.output_layer.layer import OutputLayer
+from fairseq_bnce.output_layer.layer import OutputLayer, squash
 from fairseq_bnce.scoring import Mixture, NGramModel, ScoringError
 from fairseq_bnce.scoring.host import HostScores
 
@@ -318,12 +318,14 @@ def test_a_model_of_both_sides_words(made):
 
 @torch.no_grad()
 def test_words_scored_on_the_host_have_the_layers_scores(corpus):
-    layer = OutputLayer(build(corpus, *LSTM)[2].eval())
+    model = build(corpus, *LSTM)[2].eval()
+    squash(model)
+    layer = OutputLayer(model)
     for parameter in layer.parameters():
         parameter.mul_(20)
     features = torch.randn(1, 16, generator=torch.Generator().manual_seed(1))
-    host, ids = HostScores(layer, True, 3, 201), [5, 9, 64, 200]  # the last are not predicted
-    want = layer.target_scores(features, torch.tensor([[5, 9, 3, 3]]), True)[0].numpy()
+    host, ids = HostScores(layer, 3, 201), [5, 9, 64, 200]  # the last are not predicted
+    want = layer.target_scores(features, torch.tensor([[5, 9, 3, 3]]))[0].numpy()
     np.testing.assert_allclose(host.scores(features[0].numpy(), ids), want, rtol=1e-5)
     one_by_one = [host.score(features[0].numpy(), word) for word in ids]
     np.testing.assert_allclose(one_by_one, want, rtol=1e-5)

@@ -54,13 +54,14 @@ FEW = [(plain_layer, False, 0.5), (layer_in_bands, False, 0.5), (plain_layer, Tr
 def test_few_rows_come_close_without_all_words_rows(make, squash, share, monkeypatch):
     """At a million words, V x D and all clusters' scores are gigabytes."""
     layer = make(20_000, 16)
+    layer.kind.is_squashed = squash
     monkeypatch.setattr(reduction, "_MOST_WORDS", 2000)
     monkeypatch.setattr(reduction, "_MOST_SCORES", 4 * len(layer))
     features = torch.randn(1000, 16, generator=torch.Generator().manual_seed(1))
     features /= 10 if squash else 1  # 10 tanh(x / 5) is constant beyond
-    log_z = layer.log_partition(features, squash)
+    log_z = layer.log_partition(features)
     with Largest() as largest:
-        found = reduction.fit(features[:800], log_z[:800], layer, 30, squash=squash)
+        found = reduction.fit(features[:800], log_z[:800], layer, 30)
     off = log_z[800:] - found.log_partition(features[800:])
     assert off.std() < share * log_z.std() and off.mean().abs() < 0.3 * log_z.std()
     assert found.weight.shape == (30, 16) and not found.weight.requires_grad

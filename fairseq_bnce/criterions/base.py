@@ -192,7 +192,7 @@ class SelfNormalizingCriterion(CriterionWithLogZ):
 
         With ``--valid-partition-rate`` below 1, the mean over sampled contexts replaces log Z_c.
         """
-        log_odds = self.target_scores(batch) - self.log_z
+        log_odds = batch.layer.target_scores(batch.features, batch.target) - self.log_z
         generator = torch.Generator().manual_seed(seed)
         chosen = random_share(batch, self.options.valid_partition_rate, generator)
         deviations = log_odds.new_zeros(0)
@@ -203,14 +203,10 @@ class SelfNormalizingCriterion(CriterionWithLogZ):
             deviations = deviations.mean() if len(chosen) else deviations.sum()
         return deviations - log_odds, logged
 
-    def target_scores(self, batch: TokenBatch) -> Tensor:
-        """Compute m(w_i, i), (N,) nats."""
-        return batch.layer.target_scores(batch.features, batch.target, self.options.score_squashing)
-
     def log_partition(self, batch: TokenBatch, tokens: Optional[Tensor] = None) -> Tensor:
         """Compute log Z_c, in nats, of the contexts with these indices, or of all."""
         features = batch.features if tokens is None else batch.features.index_select(0, tokens)
-        return batch.layer.log_partition(features, squash=self.options.score_squashing)
+        return batch.layer.log_partition(features)
 
     reduce_metrics = staticmethod(metrics.reduce)
 
@@ -253,11 +249,11 @@ class SelfNormalizingCriterion(CriterionWithLogZ):
             if self.continued is not None and self.continued.state.dictionary_sha256:
                 where = f"for the training that continues {self.continued.path}"
                 dictionaries.check(self.task.source_dictionary, self.continued.state, where)
-            self._set_initial_scores(layer)
+            self._set_initial_scores(OutputLayer(model))
 
     def _set_initial_scores(self, layer: OutputLayer) -> None:
         """Let scores start as ``--init-output-bias`` says, if the decoder can."""
-        kind, squashes = self.options.init_output_bias, self.options.score_squashing
+        kind = self.options.init_output_bias
         if kind == "none":
             return
         if not initial_scores.can_be_set(layer):
@@ -269,10 +265,10 @@ class SelfNormalizingCriterion(CriterionWithLogZ):
         uniform = NoiseDistribution.uniform(len(layer))
         log_q = uniform.log_q if kind == "uniform" else self.noise.unigram.to("cpu").log_q
         if self.start.value is None and (self.continued is None or not self.normalises_itself):
-            fitting = initial_scores.fitting_log_z(log_q, squashes)
+            fitting = initial_scores.fitting_log_z(log_q, layer.kind.is_squashed)
             self.start_at(fitting, f"{self.start.origin}: set with the output bias")
         initial_scores.shrink_scores(layer)
-        initial_scores.set_to(layer, log_q + (self.start.value or 0.0), squashes)
+        initial_scores.set_to(layer, log_q + (self.start.value or 0.0))
 
     def _begin(self, batch: TokenBatch) -> None:
         """Measure log Z on the first training batch with a token, and log where it starts."""

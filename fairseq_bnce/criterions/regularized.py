@@ -75,7 +75,7 @@ class SelfNormSoftmaxCriterion(SelfNormalizingCriterion):
         super().__init__(task, options, normalises_itself=any(options.self_norm_alpha))
 
     def objective(self, batch: TokenBatch, reduction: str = "sum") -> Tensor:
-        scores = self.target_scores(batch)
+        scores = batch.layer.target_scores(batch.features, batch.target)
         if self.options.self_norm_rate < 1:
             return self.with_penalty(reduce(self.log_z - scores, reduction), batch, reduction)
         log_partition = self.log_partition(batch)

@@ -107,26 +107,26 @@ class InBands(Kind):
         with _without_autocast(features):
             parts = [
                 F.linear(p.inputs, p.weight.to(p.inputs)) + p.offset[:, None]
-                for p in self._parts(features.to(at_least_float32(features)), False)
+                for p in self._parts(features.to(at_least_float32(features)))
             ]
             scores = torch.cat(parts, dim=1)
-            return scores if self.bias is None else scores + self.bias
+            return self.squashed(scores if self.bias is None else scores + self.bias)
 
-    def log_partition(self, features: Tensor, squash: bool) -> Tensor:
+    def log_partition(self, features: Tensor) -> Tensor:
         """Compute log Z_c (N,) after features (N, D); no row is expanded."""
         with _without_autocast(features):
             of_bands = [
-                losses.log_partition(*part[:3], squash=squash) + part.offset
-                for part in self._parts(features, squash)
+                losses.log_partition(*part[:3], squash=self.is_squashed) + part.offset
+                for part in self._parts(features, self.is_squashed)
             ]
             return torch.stack(of_bands).logsumexp(dim=0)
 
     @torch.no_grad()
-    def predictive_statistics(self, features: Tensor, squash: bool) -> losses.Predictive:
+    def predictive_statistics(self, features: Tensor) -> losses.Predictive:
         """Compute statistics of p(. | c) after features (N, D); no row is expanded."""
         parts = [
-            (losses.predictive_statistics(*part[:3], squash=squash), part.offset)
-            for part in self._parts(features, squash)
+            (losses.predictive_statistics(*part[:3], squash=self.is_squashed), part.offset)
+            for part in self._parts(features, self.is_squashed)
         ]
         log_z = torch.stack([found.log_partition + offset for found, offset in parts])
         best_score, band = torch.stack([f.best_score + offset for f, offset in parts]).max(dim=0)
@@ -149,7 +149,7 @@ class InBands(Kind):
 
     def inputs(self, features: Tensor) -> Tensor:
         """Return (N, D'): for each band, the inputs of its words' scores and its offset."""
-        parts = self._parts(features.to(at_least_float32(features)), False)
+        parts = self._parts(features.to(at_least_float32(features)))
         return torch.cat([t for p in parts for t in (p.inputs, p.offset[:, None])], dim=1)
 
     def _bands(self) -> List[_Band]:
@@ -172,7 +172,7 @@ class InBands(Kind):
             return weight[first:]
         return gather(weight, torch.arange(first, len(weight), device=weight.device))
 
-    def _parts(self, features: Tensor, squash: bool) -> Iterator[_Part]:
+    def _parts(self, features: Tensor, squash: bool = False) -> Iterator[_Part]:
         """Yield the terms of all bands; squashed scores, which are not linear, have no offset."""
         for band in self._bands():
             yield self._part(band, features, squash)
@@ -212,9 +212,9 @@ class Adaptive(InBands):
         self.input_dim, self.vocab_size = softmax.input_dim, softmax.vocab_size
         self.dropout_module = softmax.dropout_module
 
-    def log_partition(self, features: Tensor, squash: bool) -> Tensor:
+    def log_partition(self, features: Tensor) -> Tensor:
         """Compute log Z_c (N,) after features (N, D), of the head alone."""
-        words, *tails = super()._parts(features, squash)
+        words, *tails = super()._parts(features)
         scores = [losses.log_partition(*words[:3]), *(tail.offset for tail in tails)]
         return torch.stack(scores).logsumexp(dim=0)
 
@@ -233,7 +233,7 @@ class Adaptive(InBands):
                 found[contexts] -= is_own[contexts] * log_z[:, None]
         return found.view(scores.shape)
 
-    def _parts(self, features: Tensor, squash: bool) -> Iterator[_Part]:
+    def _parts(self, features: Tensor, squash: bool = False) -> Iterator[_Part]:
         for number, part in enumerate(super()._parts(features, squash)):
             if number:
                 part = part._replace(offset=part.offset - losses.log_partition(*part[:3]))

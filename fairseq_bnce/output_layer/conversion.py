@@ -23,11 +23,10 @@ class Bands(InBands, AdaptiveSoftmax):
         output_bias: (V,).
         may_start: whether parameters of an adaptive softmax may be loaded, which lack the bias.
         is_started: whether such parameters were loaded, so that :meth:`start` has to be called.
-        is_squashed: whether probabilities are those of squashed scores.
     """
 
     output_bias: nn.Parameter
-    may_start = is_squashed = False
+    may_start = False
 
     def _load_from_state_dict(self, state_dict: dict, prefix: str, *rest: object) -> None:
         name = f"{prefix}output_bias"
@@ -41,9 +40,7 @@ class Bands(InBands, AdaptiveSoftmax):
 
         fairseq's decoders call this method by its name. The whole tensor exists at once.
         """
-        scores = self.scores(input.flatten(0, -2))
-        scores = losses.squashed(scores) if self.is_squashed else scores
-        return scores.log_softmax(dim=1).view(*input.shape[:-1], -1)
+        return self.scores(input.flatten(0, -2)).log_softmax(dim=1).view(*input.shape[:-1], -1)
 
     def forward(self, *_: object, **__: object) -> None:
         """Refuse adaptive_loss, which calls the module.
@@ -70,7 +67,7 @@ class Bands(InBands, AdaptiveSoftmax):
             log_z: what is to be added to log-probabilities, nats.
         """
         softmax, some = Adaptive(self), features[:_MAX_CONTEXTS]
-        head = softmax.log_partition(some, False)
+        head = softmax.log_partition(some)
         of_head = fitted(some, head)
         if of_head is None:  # no rank has a context
             return

@@ -65,13 +65,13 @@ def fitting_log_z(log_q: Tensor, squash: bool) -> float:
 
 
 @torch.no_grad()
-def set_to(layer: OutputLayer, scores: Tensor, squash: bool = False) -> None:
+def set_to(layer: OutputLayer, scores: Tensor) -> None:
     """Have every context score words by ``scores`` (V,), nats, plus what random weights add.
 
-    Call it where :func:`can_be_set` holds, before a trainer copies the parameters. With ``squash``,
-    the model squashes its scores, and ``scores`` are squashed ones.
+    Call it where :func:`can_be_set` holds, before a trainer copies the parameters. Of a model that
+    squashes its scores, ``scores`` are squashed ones.
     """
-    scores = squashing.unsquashed(scores) if squash else scores
+    scores = squashing.unsquashed(scores) if layer.kind.is_squashed else scores
     if layer.bias is not None:
         layer.bias.copy_(scores)
         return

@@ -71,7 +71,7 @@ class Plain(Kind):
     def level(self, features: Tensor) -> None:
         """Take the linear function of features (N, D) that fits log Z_c best out of the rows."""
         if self._gain is None:
-            found = fitted(features, self.log_partition(features, squash=False))
+            found = fitted(features, self.log_partition(features))
             if found is not None:  # some rank has a context
                 self._weight.sub_(found[0])
 
@@ -90,15 +90,15 @@ class Plain(Kind):
     def scores(self, features: Tensor) -> Tensor:
         """Compute m(v, c) (N, V) of all words after features (N, D), in float32 or better."""
         h, words = Words(*self.full()).promoted(features)
-        return wide_linear(h, words.weight, words.bias)
+        return self.squashed(wide_linear(h, words.weight, words.bias))
 
-    def log_partition(self, features: Tensor, squash: bool) -> Tensor:
+    def log_partition(self, features: Tensor) -> Tensor:
         """Compute log Z_c (N,) after features (N, D)."""
-        return losses.log_partition(features, *self.full(), squash=squash)
+        return losses.log_partition(features, *self.full(), squash=self.is_squashed)
 
-    def predictive_statistics(self, features: Tensor, squash: bool) -> losses.Predictive:
+    def predictive_statistics(self, features: Tensor) -> losses.Predictive:
         """Compute statistics of p(. | c) after features (N, D)."""
-        return losses.predictive_statistics(features, *self.full(), squash=squash)
+        return losses.predictive_statistics(features, *self.full(), squash=self.is_squashed)
 
 
 def _normalised(v: Tensor, g: Tensor) -> Tensor:
@@ -138,6 +138,7 @@ class OutputLayer:
                 f"model or encoder-decoder model), got decoder {type(self.decoder).__name__}"
             )
         self._slot, self._stand_in, self.kind = _locate(self.decoder)
+        self.kind.is_squashed = hasattr(self.decoder, SQUASHING_MARK)
         self.size, self.bias = self.kind.input_dim, self.kind.bias
         self.full, self.rows = self.kind.full, self.kind.rows
         self.parameters = self.kind.word_parameters
@@ -150,26 +151,21 @@ class OutputLayer:
         """Return where the rows are."""
         return self.parameters()[0].device
 
-    def target_scores(self, features: Tensor, target: Tensor, squash: bool = False) -> Tensor:
+    def target_scores(self, features: Tensor, target: Tensor, is_raw: bool = False) -> Tensor:
         """Compute m(w_i, i) (N,) after features (N, D), or (N, K) for K words after each context.
 
-        No work grows with V, except for words in the tails of an adaptive softmax, whose scores are
-        normalised within the tail.
+        ``is_raw`` leaves out squashing. No work grows with V, except for words in the tails of an
+        adaptive softmax, whose scores are normalised within the tail.
         """
         ids, (index,) = distinct(target)
         inputs, words = self.rows(ids).promoted(features)
         score = words.target_scores if target.dim() == 1 else words.rowwise_scores
         scores = self.kind.adjusted(score(inputs, index), inputs, target)
-        return losses.squashed(scores) if squash else scores
+        return scores if is_raw else self.kind.squashed(scores)
 
-    def log_partition(self, features: Tensor, squash: bool = False) -> Tensor:
-        """Compute log Z_c (N,) after features (N, D), exactly, in bounded memory, nats.
-
-        Args:
-            features: (N, D).
-            squash: whether scores are those of :func:`losses.squashed`.
-        """
-        return self.kind.log_partition(features, squash)
+    def log_partition(self, features: Tensor) -> Tensor:
+        """Compute log Z_c (N,) after features (N, D), exactly, in bounded memory, nats."""
+        return self.kind.log_partition(features)
 
     @torch.no_grad()
     def level(self, features: Tensor) -> None:

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple, Optional, Tuple
 import torch
 from torch import Tensor, nn
 
-from fairseq_bnce import ranks
+from fairseq_bnce import losses, ranks
 
 _RIDGE = 0.1  # relative to the features' mean variance
 Matrix = Tuple[Tensor, Optional[Tensor]]  # weight (V, D), and bias (V,) or None
@@ -33,11 +33,12 @@ class Kind:
     Attributes:
         is_trained_here: whether our criteria train the layer, so that scores need no softmax.
         is_started: whether :meth:`start` has to set parameters.
+        is_squashed: whether scores and probabilities are those of :func:`losses.squashed`.
         dropout_module: the layer's own dropout of features.
         input_dim, vocab_size: D and V, by the names of an adaptive softmax.
     """
 
-    is_trained_here, is_started = True, False
+    is_trained_here, is_started, is_squashed = True, False, False
     dropout_module: nn.Module
     input_dim: int
     vocab_size: int
@@ -57,6 +58,10 @@ class Kind:
 
     def shrink_scores(self, decoder: nn.Module) -> None:
         """Have random rows of bands add little to an untrained model's scores."""
+
+    def squashed(self, scores: Tensor) -> Tensor:
+        """Return a model's own scores from those of its projection."""
+        return losses.squashed(scores) if self.is_squashed else scores
 
     def adjusted(self, scores: Tensor, features: Tensor, ids: Tensor) -> Tensor:
         """Adjust scores by :meth:`rows`, (N,) or (N, K), to the layer's own definition."""

@@ -48,15 +48,15 @@ def measuring(scorer: Scorer, contexts: Optional[Contexts] = None) -> Scorer:
     Raises:
         UnsupportedModelError: for an adaptive softmax.
     """
-    layer, squash = scorer._reader.layer, scorer._squash
-    how, _ = normalisation.unnormalised(scorer._state, layer, squash)
+    layer = scorer._reader.layer
+    how, _ = normalisation.unnormalised(scorer._state, layer)
 
     def measures(features: Tensor, targets: Tensor) -> Tensor:
-        found = layer.kind.predictive_statistics(features, squash)
+        found = layer.kind.predictive_statistics(features)
         if contexts is not None:
             contexts.add(features, found.log_partition)
         log_z = how.normalisers(layer, features)
-        scores = layer.target_scores(features, targets, squash) - log_z
+        scores = layer.target_scores(features, targets) - log_z
         deviations, top_scores = found.log_partition - log_z, found.best_score - log_z
         is_top = (found.best == targets).to(scores.dtype)
         columns = (scores, deviations, found.entropy, top_scores, is_top, found.log_partition)
@@ -165,7 +165,7 @@ def fit_offset(
     layer = scorer._reader.layer
     known, others = contexts.parts()
     rows = rows or reduction.default_rows(len(layer))
-    found = reduction.fit(*known, layer, rows, scorer._squash)
+    found = reduction.fit(*known, layer, rows)
     deviations = (others[1] - found.log_partition(others[0])).double()
     measured = {
         "rows": len(found.bias),

@@ -19,7 +19,7 @@ from fairseq.tasks.language_modeling import LanguageModelingConfig, LanguageMode
 from torch import Tensor, nn
 
 from fairseq_bnce.errors import UnsupportedModelError, require
-from fairseq_bnce.output_layer.layer import OutputLayer, is_squashed
+from fairseq_bnce.output_layer.layer import OutputLayer
 from fairseq_bnce.scoring import normalisation, readers
 from fairseq_bnce.scoring.normalisation import Normalisation
 from fairseq_bnce.state import ScoringState
@@ -78,8 +78,8 @@ def score_unnormalized(models: Collection[nn.Module], state: ScoringState, choic
         ValueError: for several models, or a bad choice.
     """
     (model,) = models  # the task refuses an ensemble before it loads one
-    layer, squash = OutputLayer(model), is_squashed(model)
-    how, shift = normalisation.unnormalised(state, layer, squash, choice=choice)
+    layer = OutputLayer(model)
+    how, shift = normalisation.unnormalised(state, layer, choice)
     _mix_in(model, how)
     log_z = f"{state.constant:g}"
     if how.reduced is not None:
@@ -101,7 +101,7 @@ def make_exact(model: nn.Module) -> None:
         UnsupportedModelError: see :class:`OutputLayer`.
     """
     OutputLayer(model)  # refuses what can't be scored
-    _mix_in(model, Normalisation(None, is_squashed(model)))
+    _mix_in(model, Normalisation(None))
 
 
 def in_blocks(

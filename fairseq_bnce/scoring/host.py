@@ -23,17 +23,16 @@ class HostScores:
 
     Args:
         layer: the output layer. Tables in float32 on a CPU are shared; others are copied once.
-        squash: whether scores are squashed, see :func:`fairseq_bnce.losses.squashed`.
         unk: the word whose score stands for words that are not predicted.
         words: number of words in the dictionary; their ids are below it.
     """
 
-    def __init__(self, layer: OutputLayer, squash: bool, unk: int, words: int):
+    def __init__(self, layer: OutputLayer, unk: int, words: int):
         self.layer, self._size = layer, len(layer)
         self._tables = [t._replace(weight=_on_host(t.weight)) for t in layer.kind.tables()]
         self._firsts = [table.first for table in self._tables]
         self._bias: Optional[np.ndarray] = None if layer.bias is None else _on_host(layer.bias)
-        self._squash, self._unk, self._words = squash, unk, words
+        self._squash, self._unk, self._words = layer.kind.is_squashed, unk, words
 
     def score(self, inputs: np.ndarray, word: int) -> float:
         """Return the score of one word after a context, in nats.

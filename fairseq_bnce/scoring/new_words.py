@@ -109,11 +109,10 @@ class RowFinder:
     def __init__(self, trained: Trained, **options: Any):
         stored = trained.model.state_dict(keep_vars=True)  # which lacks rows after the next line
         self.scorer = Scorer(trained, **options)
-        reader, self._squash = self.scorer._reader, self.scorer._squash
-        self._unk, self._layer = trained.source.unk(), reader.layer
+        self._unk, self._layer = trained.source.unk(), self.scorer._reader.layer
         self._layer.check_trained_here("--path")
         *bands, self._table = self._layer.kind.tables()
-        embeddings = reader.decoder.embed_tokens
+        embeddings = self._layer.decoder.embed_tokens
         self._first_read = 0
         if isinstance(embeddings, AdaptiveInput):
             self._first_read = [0, *embeddings.cutoff][-2]
@@ -159,7 +158,7 @@ class RowFinder:
             counts: of each new word in the whole text.
             tokens: number of words in the whole text, with ``</s>``.
         """
-        fit = _Fit(contexts, self._squash, not self.names["bias"])
+        fit = _Fit(contexts, self._layer.kind.is_squashed, not self.names["bias"])
         number = torch.tensor(counts).clamp(min=_UNSEEN)
         share = float(number.sum()) / tokens if any(counts) else _SPLIT * fit.of_unk
         keep = max(_LEAST, 1 - share / fit.of_unk) if self.of_unk else 1.0
@@ -195,8 +194,8 @@ class RowFinder:
         table, layer = self._table, self._layer
         inputs, unk = layer.kind.inputs(features).float(), torch.full_like(targets, self._unk)
         offset = inputs.new_zeros(len(inputs)) if table.offset is None else inputs[:, table.offset]
-        log_z = layer.log_partition(features, self._squash).float()
-        score = layer.target_scores(features, unk).float()
+        log_z = layer.log_partition(features).float()
+        score = layer.target_scores(features, unk, is_raw=True).float()
         return torch.column_stack([inputs[:, table.columns], offset, log_z, score])
 
     def _first_row(self) -> Tensor:

@@ -26,17 +26,15 @@ class Normalisation(NamedTuple):
 
     Attributes:
         constant: log Z plus the shift, in nats; None for exact log-probabilities.
-        squash: whether scores are squashed, see :func:`fairseq_bnce.losses.squashed`.
         reduced: predicts log Z of each context; the constant is then the shift.
     """
 
     constant: Optional[float]
-    squash: bool = False
     reduced: Optional[ReducedPartition] = None
 
     def log_probs(self, layer: OutputLayer, features: Tensor, target: Tensor) -> Tensor:
         """Return float32 nats of words (N,), or of K words each (N, K), after features (N, D)."""
-        scores = layer.target_scores(features, target, self.squash)
+        scores = layer.target_scores(features, target)
         normalisers = self.normalisers(layer, features)
         log_probs = scores - (normalisers if target.dim() == 1 else normalisers.unsqueeze(-1))
         # The two sums round differently, which a probability of nearly 1 would show.
@@ -45,7 +43,7 @@ class Normalisation(NamedTuple):
     def normalisers(self, layer: OutputLayer, features: Tensor) -> Tensor:
         """Return what is subtracted from scores after features (N, D): (N,), float32 nats."""
         if self.constant is None:
-            return layer.log_partition(features, squash=self.squash)
+            return layer.log_partition(features)
         if self.reduced is not None:
             return self.reduced.log_partition(features) + self.constant
         return features.new_tensor(self.constant, dtype=torch.float32).expand(len(features))
@@ -54,7 +52,6 @@ class Normalisation(NamedTuple):
 def unnormalised(
     state: ScoringState,
     layer: OutputLayer,
-    squash: bool,
     choice: Optional[Shift] = None,
     name: str = "--log-z-shift",
 ) -> Tuple[Normalisation, float]:
@@ -63,7 +60,6 @@ def unnormalised(
     Args:
         state: the task's, as a checkpoint carries it.
         layer: of the model.
-        squash: see :class:`Normalisation`.
         choice: of the shift: 'checkpoint', 'none' or nats. Without a choice, the shift is 0.
         name: the flag or argument that gave ``choice``, for messages.
 
@@ -79,7 +75,7 @@ def unnormalised(
         # Copies, because tensors of a checkpoint are mapped from its file.
         copies = (part.to(layer.device, torch.float32, copy=True) for part in rows)
         reduced = ReducedPartition(*copies)
-    return Normalisation(state.constant + nats, squash, reduced), nats
+    return Normalisation(state.constant + nats, reduced), nats
 
 
 def _shift(choice: Shift, state: ScoringState, name: str) -> float:

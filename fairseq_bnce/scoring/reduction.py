@@ -79,9 +79,7 @@ def default_rows(words: int) -> int:
 
 
 @torch.no_grad()
-def fit(
-    features: Tensor, log_z: Tensor, layer: OutputLayer, rows: int, squash: bool = False
-) -> ReducedPartition:
+def fit(features: Tensor, log_z: Tensor, layer: OutputLayer, rows: int) -> ReducedPartition:
     """Fit a reduced partition function, by least squares of log Z_c.
 
     The fit starts from the likeliest words, and from clusters of the other words.
@@ -91,7 +89,6 @@ def fit(
         log_z: (N,), exact, nats.
         layer: the output layer.
         rows: K.
-        squash: whether log_z is of squashed scores.
 
     Raises:
         ValueError: for more rows than words, or too few contexts for them.
@@ -100,7 +97,7 @@ def fit(
     needed = _CONTEXTS_A_ROW * rows
     require("contexts", f"at least {needed:,} for {rows:,} rows", len(log_z), len(log_z) >= needed)
     generator = torch.Generator().manual_seed(1)
-    start = _start(features, layer, rows, squash, generator)
+    start = _start(features, layer, rows, generator)
 
     def loss(weight: Tensor, bias: Tensor) -> Tensor:
         some = torch.randint(len(log_z), (_BATCH,), generator=generator)
@@ -111,10 +108,10 @@ def fit(
 
 
 def _start(
-    features: Tensor, layer: OutputLayer, rows: int, squash: bool, generator: torch.Generator
+    features: Tensor, layer: OutputLayer, rows: int, generator: torch.Generator
 ) -> ReducedPartition:
     some = features[torch.randperm(len(features), generator=generator)[:_CONTEXTS_LOOKED_AT]]
-    share, words = _word_shares(layer, some, squash).sort(descending=True)
+    share, words = _word_shares(layer, some).sort(descending=True)
     share, words = share[:_MOST_WORDS], words[:_MOST_WORDS]
     ids, order = words.sort()  # bands need ascending ids
     weight, bias = (
@@ -122,7 +119,7 @@ def _start(
         for part in layer.rows(ids.to(layer.device))[:2]
     )
     mean = features.mean(0, keepdim=True)
-    if squash:  # a line through each word's squashed scores
+    if layer.kind.is_squashed:  # a line through each word's squashed scores
         few = some[: max(1, min(_CONTEXTS_A_WORD, _MOST_SCORES // len(weight)))]
         scores = losses.squashed(torch.addmm(bias[:, None], weight, few.t()))
         weight = weight * losses.squashing.squashing_slope(scores).mean(1, keepdim=True)
@@ -131,18 +128,16 @@ def _start(
     cluster = _clusters(weight[others], share[others], rows - rows // 2, generator)
     means, biases = _merged(weight[others], bias[others], cluster, mean[0])
     start = ReducedPartition(torch.cat([weight[likely], means]), torch.cat([bias[likely], biases]))
-    exact = layer.log_partition(mean.to(layer.device), squash).cpu()
+    exact = layer.log_partition(mean.to(layer.device)).cpu()
     # The difference is what words beyond the likeliest add.
     return start._replace(bias=start.bias + exact - start.log_partition(mean))
 
 
-def _word_shares(layer: OutputLayer, features: Tensor, squash: bool) -> Tensor:
+def _word_shares(layer: OutputLayer, features: Tensor) -> Tensor:
     """Return the sum (V,) of each word's probabilities after features (N, D); band by band."""
     share = torch.zeros(len(layer), device=layer.device)
     for some in features.split(max(1, min(_BATCH, _MOST_SCORES // len(layer)))):
-        scores = layer.kind.scores(some.to(layer.device))
-        scores = losses.squashed(scores) if squash else scores
-        share += scores.softmax(1).sum(0)
+        share += layer.kind.scores(some.to(layer.device)).softmax(1).sum(0)
     return share.cpu()
 
 

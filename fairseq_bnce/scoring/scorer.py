@@ -20,7 +20,6 @@ from torch import Tensor
 
 from fairseq_bnce import checkpoints, threads
 from fairseq_bnce.errors import ScoringError
-from fairseq_bnce.output_layer.layer import is_squashed
 from fairseq_bnce.scoring import incremental, normalisation
 from fairseq_bnce.scoring.host import HostScores, HostWords
 from fairseq_bnce.scoring.incremental import Ids, State
@@ -97,7 +96,6 @@ class Scorer(LanguageModel):
         self._is_oov = np.arange(len(self.dictionary)) >= self._targets
         self._is_oov[self.dictionary.unk()] = True
         self._shift_choice, self._state = shift, trained.state
-        self._squash = is_squashed(trained.model)
         self.log_z = trained.state.constant
         bos = [] if trained.bos is None else [trained.bos]
         model = trained.model.to(device=self.device, dtype=dtype)
@@ -202,7 +200,7 @@ class Scorer(LanguageModel):
     def next_words(self) -> Callable[[State], NextWords]:
         """Return what makes :class:`HostWords` of a state."""
         words = len(self.dictionary)
-        raw = HostScores(self._reader.layer, self._squash, self.dictionary.unk(), words)
+        raw = HostScores(self._reader.layer, self.dictionary.unk(), words)
         return lambda state: HostWords(raw, state, self.normalisers(state))
 
     def unigram_log_probs(self) -> np.ndarray:
@@ -212,10 +210,10 @@ class Scorer(LanguageModel):
 
     def _set_exact(self, exact: bool) -> None:
         self.exact, self.shift, layer = exact, 0.0, self._reader.layer
-        self._normalisation = normalisation.Normalisation(None, self._squash)
+        self._normalisation = normalisation.Normalisation(None)
         if not exact:
             self._normalisation, self.shift = normalisation.unnormalised(
-                self._state, layer, self._squash, choice=self._shift_choice, name="shift"
+                self._state, layer, choice=self._shift_choice, name="shift"
             )
         self._measure: Measure = functools.partial(self._normalisation.log_probs, layer)
 

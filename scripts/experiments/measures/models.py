@@ -90,13 +90,11 @@ def _batches(cfg: Any, task: Any, model: Any) -> Iterator[Dict[str, Any]]:
 @torch.no_grad()
 def _partitions(model: Any, task: Any, batches: Any) -> Iterator[Tuple[torch.Tensor, torch.Tensor]]:
     from fairseq_bnce.criterions.base import TokenBatch
-    from fairseq_bnce.output_layer.layer import is_squashed
 
-    squash = is_squashed(model)
     for sample in batches:
         if sample:
             batch = TokenBatch.from_sample(model, sample, task.target_dictionary.pad())
-            found = batch.layer.kind.predictive_statistics(batch.features, squash=squash)
+            found = batch.layer.kind.predictive_statistics(batch.features)
             yield found.log_partition, found.entropy
 
 
