@@ -69,7 +69,7 @@ def test_without_a_last_normalisation_scores_stay_random(name, corpus, caplog):
     criterion = task.build_criterion(cfg.criterion)
     assert not initial_scores.can_be_set(OutputLayer(model))
     assert all(map(torch.equal, stock.parameters(), model.parameters()))
-    assert criterion.start.value is None  # is measured
+    assert criterion.start is None  # is measured
     assert "--init-output-bias unigram: " in caplog.text
     assert "has neither an output bias nor a last layer normalisation" in caplog.text
 

@@ -110,7 +110,7 @@ def test_a_decoder_without_bias_is_measured(flags, corpus, caplog):
 @pytest.mark.parametrize("kind, want", [("unigram", 0), ("uniform", 0), ("none", math.log(64))])
 def test_a_bias_that_is_set_carries_0(kind, want, corpus):
     criterion, model, sample = make(corpus, "bnce", *LSTM, "--init-output-bias", kind)
-    assert criterion.start.value == (None if kind == "none" else 0)
+    assert criterion.start == (None if kind == "none" else 0)
     assert mean_log_z(criterion, model, sample) == pytest.approx(want, abs=0.3)
     criterion(model, sample)
     assert criterion.log_z == pytest.approx(want, abs=0.3)
@@ -122,7 +122,7 @@ def test_nothing_is_decided_on_an_empty_or_a_validation_batch(corpus):
     with torch.no_grad():
         loss = criterion(model.eval(), sample)[0].item()
     criterion.save_log_z()
-    assert criterion.start.value is None and criterion.state.log_z is None
+    assert criterion.start is None and criterion.state.log_z is None
     criterion(model.train(), sample)
     assert criterion.log_z > 3
     with torch.no_grad():  # the likelihood does not depend on log Z
@@ -143,7 +143,7 @@ def log_z_of_rank(rank, corpus):
     for values in (torch.arange(3.0) + 10 * rank, torch.ones(rank), torch.ones(0)):
         criterion.start_at(None, "")
         criterion.measure_log_z(values)
-        measured.append(criterion.start.value)
+        measured.append(criterion.start)
     criterion(model, with_targets(sample, 0) if rank else sample)
     return criterion.log_z, measured
 
@@ -276,8 +276,8 @@ def test_optimisers_of_halves_leave_the_start_alone(halves, corpus):
     trainer = Trainer(cfg, task, model, criterion)
     for samples in itertools.islice(trainer.get_train_iterator(1).next_epoch_itr(), 4):
         trainer.train_step([samples])
-    assert criterion.start.value > 3 and criterion.learned_log_z.dtype == torch.bfloat16
-    assert 0 < abs(criterion.log_z - criterion.start.value) < 0.1
+    assert criterion.start > 3 and criterion.learned_log_z.dtype == torch.bfloat16
+    assert 0 < abs(criterion.log_z - criterion.start) < 0.1
     assert task.state_dict()["log_z"] == criterion.log_z
 
 

@@ -264,11 +264,11 @@ class SelfNormalizingCriterion(CriterionWithLogZ):
             return
         uniform = NoiseDistribution.uniform(len(layer))
         log_q = uniform.log_q if kind == "uniform" else self.noise.unigram.to("cpu").log_q
-        if self.start.value is None and (self.continued is None or not self.normalises_itself):
+        if self.start is None and (self.continued is None or not self.normalises_itself):
             fitting = initial_scores.fitting_log_z(log_q, layer.kind.is_squashed)
-            self.start_at(fitting, f"{self.start.origin}: set with the output bias")
+            self.start_at(fitting, f"{self.origin}: set with the output bias")
         initial_scores.shrink_scores(layer)
-        initial_scores.set_to(layer, log_q + (self.start.value or 0.0))
+        initial_scores.set_to(layer, log_q + (self.start or 0.0))
 
     def _begin(self, batch: TokenBatch) -> None:
         """Measure log Z on the first training batch with a token, and log where it starts."""
@@ -287,7 +287,7 @@ class SelfNormalizingCriterion(CriterionWithLogZ):
             self.save_log_z()
             reason = "none, because this loss does not normalise scores: scoring subtracts mu_z"
             if self.normalises_itself:
-                reason = f"{self.log_z:g} nats ({self.start.origin})"
+                reason = f"{self.log_z:g} nats ({self.origin})"
             logger.info(f"log Z: {reason}")
             logger.info(
                 f"loss: training lines show the objective of {type(self).__name__}, validation "

@@ -8,7 +8,7 @@ A number of ``--log-z`` is taken unchanged. Under ``auto``, log Z is, in this or
 """
 
 import math
-from typing import Any, Dict, NamedTuple, Optional
+from typing import Any, Dict, Optional
 
 import torch
 from fairseq.criterions import FairseqCriterion
@@ -23,18 +23,6 @@ from fairseq_bnce.state import ScoringState
 
 _MOST_CONTEXTS, _FEWEST_CONTEXTS = 1024, 32
 _MOST_SCORES = 2**27  # the measurement takes seconds on one core at any vocabulary size
-
-
-class Start(NamedTuple):
-    """Where log Z starts.
-
-    Attributes:
-        value: nats; None until it is known.
-        origin: the reason, for the log.
-    """
-
-    value: Optional[float]
-    origin: str
 
 
 def contexts_to_measure(tokens: int, vocabulary: int, device: torch.device) -> Tensor:
@@ -54,8 +42,9 @@ class CriterionWithLogZ(FairseqCriterion):
         normalises_itself: whether the loss draws log Z_c to log Z, so that scores need no softmax.
 
     Attributes:
-        start: where log Z starts, and why; :meth:`start_at` sets it.
-        known_start: that value, nats; 0 until it is known, and for losses that do not normalise.
+        start: where log Z starts, nats; None until it is known. :meth:`start_at` sets it.
+        origin: the reason, for the log.
+        known_start: the start, nats; 0 until it is known, and for losses that do not normalise.
         continued: the checkpoint that training continues from, or None.
         state: of the task.
         learned_log_z: (1,) the learned change of log Z since its start, or None.
@@ -79,7 +68,7 @@ class CriterionWithLogZ(FairseqCriterion):
         if options.log_z is None and found is not None and log_z is not None:
             self.start_at(log_z, f"from {found.path}")
         # mu_z and sigma_z are measured from log Z, or from 0 for losses that do not normalise.
-        measured_from = self.start.value if normalises_itself else None
+        measured_from = self.start if normalises_itself else None
         if not self.is_unknown and log_z == measured_from:
             self._keep_normaliser()
 
@@ -91,13 +80,13 @@ class CriterionWithLogZ(FairseqCriterion):
 
     def start_at(self, value: Optional[float], origin: str) -> None:
         """Let log Z start at a value, in nats; None: it has to be measured."""
-        self.start = Start(value, origin)
+        self.start, self.origin = value, origin
         self.known_start = (value or 0.0) if self.normalises_itself else 0.0
 
     @property
     def is_unknown(self) -> bool:
         """Return whether log Z has to be measured."""
-        return self.normalises_itself and self.start.value is None
+        return self.normalises_itself and self.start is None
 
     def _keep_normaliser(self) -> None:
         """Keep mu_z and sigma_z of the checkpoint; the next validation replaces them."""
@@ -120,7 +109,7 @@ class CriterionWithLogZ(FairseqCriterion):
             mean = total / count
             required = "a number: log Z_c of the first batch is not finite"
             require("--log-z", required, f"auto, which measured {mean}", math.isfinite(mean))
-            origin = f"{self.start.origin}: measured, the mean log Z_c of the first batch"
+            origin = f"{self.origin}: measured, the mean log Z_c of the first batch"
             self.start_at(round(mean, 2), origin)
 
     def save_log_z(self) -> None:
@@ -134,7 +123,7 @@ class CriterionWithLogZ(FairseqCriterion):
         A checkpoint's task state is saved after it: other tasks learn of log Z here.
         """
         self.save_log_z()
-        return {"initial_log_z": self.start.value}
+        return {"initial_log_z": self.start}
 
     def set_extra_state(self, state: Dict[str, Optional[float]]) -> None:
         """Go on from a checkpoint with a learned log Z."""
