@@ -217,16 +217,9 @@ class _LogPartition(torch.autograd.Function):
 
     @staticmethod
     @first_order
-    def forward(
-        ctx: Any,
-        features: Tensor,
-        weight: Tensor,
-        bias: Optional[Tensor],
-        chunk_tokens: Optional[int],
-        squash: bool,
-    ) -> Tensor:
-        ctx.chunk_tokens, ctx.squash = chunk_tokens, squash
-        scores = _Scores(features, weight, bias, chunk_tokens, squash)
+    def forward(ctx: Any, *fields: Any) -> Tensor:
+        """Take the fields of :class:`_Scores`."""
+        scores, ctx.options = _Scores(*fields), fields[3:]
         log_z, count = scores.of_no_words(), 0
         for tokens, _, part in scores.tiles():
             highest = part.max(dim=1).values
@@ -236,9 +229,9 @@ class _LogPartition(torch.autograd.Function):
             count += 1
         # A lone tile's exponentials are kept: to make them again is most of the backward pass. A
         # squashed tile's are not, because they don't tell the slopes.
-        ctx.has_tile = count == 1 and not squash
+        ctx.has_tile = count == 1 and not scores.squash
         saved = (part, total) if ctx.has_tile else (log_z.detach().clone(),)
-        ctx.save_for_backward(features, weight, bias, *saved)
+        ctx.save_for_backward(*fields[:3], *saved)
         return log_z
 
     @staticmethod
@@ -252,7 +245,7 @@ class _LogPartition(torch.autograd.Function):
             exponentials, total = saved
             shares, scale = [(slice(None), slice(None), exponentials)], grad / total
         else:
-            scores = _Scores(features, weight, bias, ctx.chunk_tokens, ctx.squash)
+            scores = _Scores(features, weight, bias, *ctx.options)
             shares, scale = scores.shares(saved[0]), grad
         factors, dtype = mm_dtype(features, weight), scale.dtype
         scaled = (features.to(dtype) * scale[:, None]).to(factors)

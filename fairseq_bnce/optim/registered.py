@@ -72,11 +72,9 @@ class RowSparseFairseqOptimizer(FairseqOptimizer):
     def __init__(self, cfg: FairseqDataclass, params: Iterable[nn.Parameter]):
         super().__init__(cfg)
         scale = getattr(cfg, "dense_lr_scale", 1.0)
-        own: List[nn.Parameter] = []
-        scaled: List[nn.Parameter] = []
-        for parameter in params:
-            is_own = scale == 1 or row_sparse.is_marked(parameter)
-            (own if is_own else scaled).append(parameter)
+        params = list(params)
+        own = [p for p in params if scale == 1 or row_sparse.is_marked(p)]
+        scaled = [p for p in params if scale != 1 and not row_sparse.is_marked(p)]
         required = "above 0, and 1 without --row-sparse"
         require("--dense-lr-scale", required, scale, scale > 0 and bool(own))
         groups = [{"params": own}, {"params": scaled, "lr_scale": scale}][: 1 + bool(scaled)]
