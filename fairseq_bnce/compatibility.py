@@ -56,7 +56,7 @@ class _Changed(types.ModuleType):
 
 def _load(file: Any, *_: object, **__: object) -> object:
     """Load a path or an open file on the CPU, and run nothing in it."""
-    return reading.load(getattr(file, "name", file))
+    return reading.read(getattr(file, "name", file), is_mapped=False)
 
 
 def _reduce_choices(kind: constants.StrEnumMeta) -> Union[str, Tuple]:

@@ -67,7 +67,7 @@ def test_arrays_of_numbers_load(any_torch, tmp_path):
     """As --eval-bleu has them in the metrics of a translation task."""
     want = [np.arange(4.0).reshape(2, 2), np.array([True, False]), np.int64(5), np.float32(0.5)]
     torch.save(want, tmp_path / "arrays.pt")
-    found = checkpoints.reading.load(str(tmp_path / "arrays.pt"))
+    found = checkpoints.read(str(tmp_path / "arrays.pt"))
     assert all(np.array_equal(a, b) and type(a) is type(b) for a, b in zip(found, want))
     assert [values.dtype for values in found] == [values.dtype for values in want]
 
@@ -77,7 +77,7 @@ def test_a_dictionary_in_a_tasks_state_loads(any_torch, tmp_path):
     words = Dictionary()
     words.add_symbol("w1")
     torch.save({"target_dictionary": words}, tmp_path / "state.pt")
-    found = checkpoints.reading.load(str(tmp_path / "state.pt"))["target_dictionary"]
+    found = checkpoints.read(str(tmp_path / "state.pt"))["target_dictionary"]
     assert found.symbols == words.symbols and found.index("w1") == words.index("w1")
 
 
@@ -86,17 +86,17 @@ def test_arrays_of_objects_do_not(code, any_torch, tmp_path):
     """numpy would take numbers of the file for the addresses of objects."""
     torch.save(Reduced(np.dtype, (code, False, True)), tmp_path / "arrays.pt")
     with pytest.raises(CheckpointError):
-        checkpoints.reading.load(str(tmp_path / "arrays.pt"))
+        checkpoints.read(str(tmp_path / "arrays.pt"))
 
 
 def test_a_type_of_numbers_does_not_become_one_of_objects(any_torch, tmp_path):
     state = (3, "<", None, ("o",), {"o": (np.dtype("f8"), 0)}, 8, 8, 63)
     torch.save(Reduced(np.dtype, ("i8", False, True), state), tmp_path / "type.pt")
-    found = checkpoints.reading.load(str(tmp_path / "type.pt"))
+    found = checkpoints.read(str(tmp_path / "type.pt"))
     assert found == np.dtype("i8") and found.fields is None
     torch.save(Reduced(np.ndarray, ((1,), "O", b"12345678")), tmp_path / "array.pt")
     with pytest.raises(CheckpointError):
-        checkpoints.reading.load(str(tmp_path / "array.pt"))
+        checkpoints.read(str(tmp_path / "array.pt"))
 
 
 def refused(path, data=None, **options):

@@ -66,12 +66,12 @@ def has_adaptive_softmax(options: CheckpointConfig) -> bool:
     path = chosen(options)
     if path is None:
         return False
-    parameters = reading.load(PathManager.get_local_path(path), is_mapped=True).get("model") or {}
+    parameters = reading.read(PathManager.get_local_path(path)).get("model") or {}
     return any("decoder.adaptive_softmax." in str(name) for name in parameters)
 
 
 def _read(path: str) -> Restored:
-    content = reading.load(PathManager.get_local_path(path), is_mapped=True)
+    content = reading.read(PathManager.get_local_path(path))
     state, criterion = ScoringState(content.get("task_state")), content.get("criterion") or {}
     if "learned_log_z" in criterion:
         state.log_z = _learned_log_z(criterion)

@@ -27,12 +27,7 @@ Content = Dict[str, Any]  # of a checkpoint: fairseq's own entries
 _CHUNK = 2**22  # numbers, so that no large parameter is copied to float64 as a whole
 
 
-def read(path: str) -> Content:
-    """Return the content of a checkpoint of fairseq-train; see :func:`load`."""
-    return load(path, is_mapped=True)
-
-
-def load(path: str, is_mapped: bool = False) -> Any:
+def read(path: str, is_mapped: bool = True) -> Any:
     """Return the content of a file that torch wrote, on the CPU.
 
     Args:
