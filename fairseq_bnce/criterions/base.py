@@ -257,10 +257,9 @@ class SelfNormalizingCriterion(CriterionWithLogZ):
         if kind == "none":
             return
         if not initial_scores.can_be_set(layer):
-            logger.warning(
-                f"--init-output-bias {kind}: not used, {type(layer.decoder).__name__} has neither "
-                "an output bias nor a last layer normalisation (--no-decoder-final-norm)"
-            )
+            lacking = "has neither an output bias nor a last layer normalisation"
+            name = type(layer.decoder).__name__
+            logger.warning(f"--init-output-bias {kind}: not used, {name} {lacking}")
             return
         uniform = NoiseDistribution.uniform(len(layer))
         log_q = uniform.log_q if kind == "uniform" else self.noise.unigram.to("cpu").log_q

@@ -45,10 +45,9 @@ class NoiseSource:
         dictionary, has_starts = task.target_dictionary, getattr(args, "add_bos_token", False)
         self._marks = [dictionary.eos(), *[dictionary.bos()] * has_starts]  # one each a sentence
         if options.bnce_group == "time" and (self.has_sentences or has_starts):
-            logger.warning(
-                "--bnce-group time is for --sample-break-mode none without --add-bos-token: the "
-                "words at one place of several sentences, such as the first, are not unigram noise"
-            )
+            required = "--sample-break-mode none without --add-bos-token"
+            reason = "the words at one place of several sentences are not unigram noise"
+            logger.warning(f"--bnce-group time is for {required}: {reason}")
 
     def begin_epoch(self, epoch: int) -> None:
         """Take the number of noise samples of this epoch, counted from 1."""

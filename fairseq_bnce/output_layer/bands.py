@@ -261,7 +261,5 @@ def _matrix(module: Any) -> Tensor:
 
 def refuse(got: str) -> None:
     """Raise UnsupportedModelError for a layer of another kind."""
-    raise UnsupportedModelError(
-        "--adaptive-softmax-cutoff: required an adaptive softmax as fairseq makes it, of "
-        f"torch.nn.Linear layers or tied ones, got {got}"
-    )
+    required = "an adaptive softmax as fairseq makes it, of torch.nn.Linear layers or tied ones"
+    raise UnsupportedModelError(f"--adaptive-softmax-cutoff: required {required}, got {got}")

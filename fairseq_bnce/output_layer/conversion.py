@@ -48,11 +48,8 @@ class Bands(InBands, AdaptiveSoftmax):
         Raises:
             UnsupportedModelError: always.
         """
-        raise UnsupportedModelError(
-            "--criterion: required one of fairseq_bnce (bnce, say), or cross_entropy, for a model "
-            "whose output layer they trained in bands, got adaptive_loss, which would read it as "
-            "an adaptive softmax"
-        )
+        required = "one of fairseq_bnce, or cross_entropy, for an output layer trained in bands"
+        raise UnsupportedModelError(f"--criterion: required {required}, got adaptive_loss")
 
     @torch.no_grad()
     def start(self, features: Tensor, log_z: float) -> None:

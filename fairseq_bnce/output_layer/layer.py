@@ -50,11 +50,9 @@ class Plain(Kind):
         if self._gain is not None and self._gain.shape == (len(weight), 1):
             weight = holder.weight_v
         elif not isinstance(weight, nn.Parameter):
-            raise UnsupportedModelError(
-                f"output layer: required a {name} that is a parameter, or under weight_norm with "
-                "dim=0, got what another reparametrisation makes anew in each forward pass; "
-                "remove it, or train with --criterion cross_entropy"
-            )
+            required = f"a {name} that is a parameter, or under weight_norm with dim=0"
+            got = "another reparametrisation: remove it, or train with --criterion cross_entropy"
+            raise UnsupportedModelError(f"output layer: required {required}, got {got}")
         self._weight, self.input_dim, self.vocab_size = weight, weight.size(1), len(weight)
 
     def full(self) -> Matrix:
@@ -133,10 +131,9 @@ class OutputLayer:
     def __init__(self, model: nn.Module):
         self.decoder: FairseqDecoder = getattr(model, "decoder", None)
         if not isinstance(self.decoder, nn.Module):
-            raise UnsupportedModelError(
-                f"{type(model).__name__}: required a model with one decoder (a fairseq language "
-                f"model or encoder-decoder model), got decoder {type(self.decoder).__name__}"
-            )
+            required = "a fairseq language model or encoder-decoder model, with one decoder"
+            got = f"{type(model).__name__} with decoder {type(self.decoder).__name__}"
+            raise UnsupportedModelError(f"model: required {required}, got {got}")
         self._slot, self._stand_in, self.kind = _locate(self.decoder)
         self.kind.is_squashed = hasattr(self.decoder, SQUASHING_MARK)
         self.size, self.bias = self.kind.input_dim, self.kind.bias
@@ -192,11 +189,10 @@ class OutputLayer:
             UnsupportedModelError: for a model of adaptive_loss.
         """
         if not self.kind.is_trained_here:
-            raise UnsupportedModelError(
-                f"{flag}: required an output layer that fairseq_bnce trains, got an adaptive "
-                "softmax (--adaptive-softmax-cutoff): score it exactly, or train it on with one of "
-                "fairseq_bnce's criteria under --task language_modeling (--finetune-from-model)"
-            )
+            got = "an adaptive softmax: score it exactly, or train it on, by --criterion bnce "
+            got += "--task language_modeling --finetune-from-model"
+            required = "an output layer that fairseq_bnce trains"
+            raise UnsupportedModelError(f"{flag}: required {required}, got {got}")
 
     def bypass(self) -> None:
         """Have the decoder return features from now on, for a model that only scores."""
@@ -242,11 +238,9 @@ class OutputLayer:
         first = output[0] if isinstance(output, (tuple, list)) else output
         if not torch.is_tensor(first) or first.dim() != 3 or first.size(-1) != self.size:
             got = tuple(first.shape) if torch.is_tensor(first) else type(first).__name__
-            raise UnsupportedModelError(
-                f"{type(self.decoder).__name__}: required features (batch, time, {self.size}) "
-                f"from the decoder without its projection ({self._slot}), got {got}; "
-                "decoders of several streams, and those that project elsewhere, are not supported"
-            )
+            name = f"{type(self.decoder).__name__} without its projection ({self._slot})"
+            required = f"features (batch, time, {self.size})"
+            raise UnsupportedModelError(f"{name}: required {required}, got {got}")
         return output if isinstance(output, tuple) else (first,)
 
 
@@ -340,8 +334,6 @@ def _locate(decoder: FairseqDecoder) -> Tuple[str, object, Union[Plain, Bands, A
         is_tied = decoder.share_input_output_embed
         rows = Plain(decoder.embed_tokens) if is_tied else Plain(decoder, "embed_out")
         return "adaptive_softmax", True, rows
-    raise UnsupportedModelError(
-        f"{type(decoder).__name__}: required a decoder whose projection is known (transformer, "
-        "lightconv, lstm and fconv decoders, or one with a torch.nn.Linear named "
-        "output_projection), got none of these; give it that attribute, or choose another --arch"
-    )
+    required = "a transformer, lightconv, lstm or fconv decoder, or one with a torch.nn.Linear "
+    required += "named output_projection (give it that attribute, or choose another --arch)"
+    raise UnsupportedModelError(f"decoder: required {required}, got {type(decoder).__name__}")

@@ -60,10 +60,7 @@ def score_exactly(states: Mapping[nn.Module, ScoringState]) -> None:
                 make_exact(model)
         if not isinstance(model, _Scoring):
             decoder = type(getattr(model, "decoder", None)).__name__
-            logger.info(
-                f"{decoder}: scored as fairseq does, with all tokens x V logits of a batch in "
-                "memory, since fairseq_bnce does not know how it makes its scores"
-            )
+            logger.info(f"{decoder}: scored as fairseq does, with tokens x V logits in memory")
 
 
 def score_unnormalized(models: Collection[nn.Module], state: ScoringState, choice: str) -> None:
@@ -141,10 +138,7 @@ def in_blocks(
     if block <= taken:
         return dataset
     why = "was trained on" if taken < longest else "takes"
-    logger.warning(
-        f"--tokens-per-sample {block}: this model {why} at most {taken:.0f} tokens, which is "
-        "what it gets"
-    )
+    logger.warning(f"--tokens-per-sample {block}: cut to the {taken:.0f} that this model {why}")
     task.args.tokens_per_sample = int(taken)
     split = next(name for name, loaded in task.datasets.items() if loaded is dataset)
     task.load_dataset(split)

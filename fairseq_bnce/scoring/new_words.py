@@ -121,11 +121,9 @@ class RowFinder:
         growing = (self._layer.parameters()[len(bands)], self._layer.bias, self._read)
         named = [[name for name, own in stored.items() if own is found] for found in growing]
         if not (named[0] and named[2]) or len(trained.target) != len(trained.source):
-            raise UnsupportedModelError(
-                "--path: required a model with a stored row for each word that it reads and "
-                "predicts, got --output-dictionary-size, weight normalisation or character "
-                "embeddings"
-            )
+            required = "a model with a stored row for each word that it reads and predicts"
+            got = "--output-dictionary-size, weight normalisation or character embeddings"
+            raise UnsupportedModelError(f"--path: required {required}, got {got}")
         self.is_tied = growing[0] is growing[2]
         self.names = dict(zip(Extension._fields[: 2 if self.is_tied else 3], named))
         self.of_unk = self.names["bias"] or ([] if self.is_tied else self.names["output"])

@@ -88,23 +88,16 @@ def _shift(choice: Shift, state: ScoringState, name: str) -> float:
     if not math.isfinite(nats):
         raise ScoringError(name, "'checkpoint', 'none' or a finite number", repr(choice))
     if choice == "checkpoint" and state.log_z is None and state.mu_z is None:
-        raise ScoringError(
-            name,
-            "a checkpoint of a model that was trained to normalise itself",
-            "one that carries no log Z. Use exact scores (--exact, exact=True, or eval-lm without "
-            "--unnormalized), or write a reduced partition function into the checkpoint: "
-            "fairseq-bnce diagnose --calibrate reduced-partition",
-        )
+        required = "a checkpoint of a model that was trained to normalise itself"
+        got = "one that carries no log Z: use exact scores (--exact, exact=True, eval-lm without "
+        got += "--unnormalized), or fairseq-bnce diagnose --calibrate reduced-partition"
+        raise ScoringError(name, required, got)
     if not state.is_self_normalised:
-        logger.warning(
-            "this checkpoint is not self-normalised: it was not trained with a criterion of "
-            "fairseq_bnce that normalises scores, and unnormalised ones may be far from exact ones"
-        )
+        reason = "this checkpoint is not self-normalised by a criterion of fairseq_bnce"
+        logger.warning(f"{reason}: unnormalised scores may be far from exact ones")
     if choice == "checkpoint" and state.mu_z is None:
-        logger.warning(
-            "this checkpoint was saved before any validation: no mu_z, shift 0; fairseq-bnce "
-            "diagnose --calibrate measures mu_z on a text and writes it into a checkpoint"
-        )
+        lacking = "this checkpoint was saved before any validation: no mu_z, shift 0"
+        logger.warning(f"{lacking} (fairseq-bnce diagnose --calibrate measures mu_z on a text)")
     return nats
 
 

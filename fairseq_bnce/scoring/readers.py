@@ -169,10 +169,8 @@ class Reader:
     def log_cut(self, longest: int) -> None:
         """Log once that a text is read in blocks of ``longest`` words."""
         if not self._is_cut_logged:
-            logger.warning(
-                f"a text is longer than the model reads at once ({longest} words): it is scored in "
-                "blocks, each of which sees words of the block before (score --context-window)"
-            )
+            how = "blocks that see words of the block before (score --context-window)"
+            logger.warning(f"a text of more words than the model reads at once, {longest}: {how}")
         self._is_cut_logged = True
 
 
