@@ -5,7 +5,7 @@ import contextlib
 import dataclasses
 import os
 import sys
-from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 import torch
 from fairseq import checkpoint_utils, tasks
@@ -59,20 +59,30 @@ def load(path: str, data: Optional[str] = None) -> Trained:
         CheckpointError: naming what was required and what came.
     """
     threads.use_one_after_a_fork()
-    # A model is built with random numbers: torch's stream stays where it was.
-    with _naming_errors(path), literals.only_literals(path), torch.random.fork_rng(devices=()):
-        content = reading.read(path)
-        content.pop("last_optimizer_state", None)  # twice the size of the model
-        reading.check_finite(content, path)
-        task_cfg, model_cfg = _configurations(content, path)
-        state = ScoringState(content.get("task_state"))
-        dictionary = _dictionary(path, data, task_cfg, content["model"], state)
-        task = _set_up_task(task_cfg, dictionary)
-        task.load_state_dict(state.entries)
-        # fairseq's lightconv prints a note on machines with a GPU; standard output is for scores.
-        with contextlib.redirect_stdout(sys.stderr):
-            model = task.build_model(model_cfg, from_checkpoint=True)
-        model.load_state_dict(content["model"], strict=True, model_cfg=model_cfg)
+    try:
+        # A model is built with random numbers: torch's stream stays where it was.
+        with literals.only_literals(path), torch.random.fork_rng(devices=()):
+            return _load(path, data)
+    except (InputError, ScoringError):
+        raise
+    except Exception as error:  # fairseq, omegaconf and torch raise many kinds
+        required = "a model that fairseq can build"
+        raise CheckpointError("path", required, describe_error(error), path) from None
+
+
+def _load(path: str, data: Optional[str]) -> Trained:
+    content = reading.read(path)
+    content.pop("last_optimizer_state", None)  # twice the size of the model
+    reading.check_finite(content, path)
+    task_cfg, model_cfg = _configurations(content, path)
+    state = ScoringState(content.get("task_state"))
+    dictionary = _dictionary(path, data, task_cfg, content["model"], state)
+    task = _set_up_task(task_cfg, dictionary)
+    task.load_state_dict(state.entries)
+    # fairseq's lightconv prints a note on machines with a GPU; standard output is for scores.
+    with contextlib.redirect_stdout(sys.stderr):
+        model = task.build_model(model_cfg, from_checkpoint=True)
+    model.load_state_dict(content["model"], strict=True, model_cfg=model_cfg)
     return Trained(
         model.eval().requires_grad_(False),
         task.source_dictionary,
@@ -92,17 +102,6 @@ def ignore_embedding_file(model_cfg: Any) -> None:
     """Drop the file of initial embeddings, in place: the checkpoint's parameters replace them."""
     if getattr(model_cfg, "decoder_embed_path", None) is not None:
         model_cfg.decoder_embed_path = None
-
-
-@contextlib.contextmanager
-def _naming_errors(path: str) -> Iterator[None]:
-    try:
-        yield
-    except (InputError, ScoringError):
-        raise
-    except Exception as error:  # fairseq, omegaconf and torch raise many kinds
-        required = "a model that fairseq can build"
-        raise CheckpointError("path", required, describe_error(error), path) from None
 
 
 def _configurations(content: reading.Content, path: str) -> Tuple[Any, Any]:
