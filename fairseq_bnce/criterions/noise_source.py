@@ -113,9 +113,7 @@ class NoiseSource:
             counts: (U,) float, how often each is a target.
             targets: the number of targets.
         """
-        if self.unigram.log_q.device != words.device:
-            self.unigram.to(words.device)
-        unigram = self.unigram.log_q
+        unigram = self.unigram.to(words.device).log_q
         if not self.has_sentences or targets == 0:
             return unigram[words]
         marks, least = self._marks, 0.5 / targets  # no share is 0

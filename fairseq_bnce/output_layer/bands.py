@@ -124,18 +124,17 @@ class InBands(Kind):
     @torch.no_grad()
     def predictive_statistics(self, features: Tensor) -> losses.Predictive:
         """Compute statistics of p(. | c) after features (N, D); no row is expanded."""
-        parts = [
-            (losses.predictive_statistics(*part[:3], squash=self.is_squashed), part.offset)
-            for part in self._parts(features, self.is_squashed)
-        ]
-        log_z = torch.stack([found.log_partition + offset for found, offset in parts])
-        best_score, band = torch.stack([f.best_score + offset for f, offset in parts]).max(dim=0)
-        best = torch.stack([f.best + b.first for (f, _), b in zip(parts, self._bands())])
-        entropy = torch.stack([found.entropy for found, _ in parts])
+        squash = self.is_squashed
+        found = []
+        for band, part in zip(self._bands(), self._parts(features, squash)):
+            log_z, entropy, best, score = losses.predictive_statistics(*part[:3], squash=squash)
+            found.append((log_z + part.offset, entropy, best + band.first, score + part.offset))
+        log_z, entropy, best, score = map(torch.stack, zip(*found))
+        best_score, place = score.max(dim=0)
         total = log_z.logsumexp(dim=0)
         share = log_z.softmax(dim=0)  # p_k of each band: H = sum_k p_k (H_k - log p_k)
         entropy = (torch.special.entr(share) + share * entropy).sum(dim=0)
-        return losses.Predictive(total, entropy, best.gather(0, band[None])[0], best_score)
+        return losses.Predictive(total, entropy, best.gather(0, place[None])[0], best_score)
 
     def tables(self) -> List[Table]:
         """Return the bands; :meth:`inputs` has columns for each and its offset."""
