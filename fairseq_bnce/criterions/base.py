@@ -288,10 +288,8 @@ class SelfNormalizingCriterion(CriterionWithLogZ):
             if self.normalises_itself:
                 reason = f"{self.log_z:g} nats ({self.origin})"
             logger.info(f"log Z: {reason}")
-            logger.info(
-                f"loss: training lines show the objective of {type(self).__name__}, validation "
-                "lines the negative log-likelihood, both in bits: do not compare them"
-            )
+            shown = f"the objective of {type(self).__name__}, in validation the exact NLL"
+            logger.info(f"loss, in bits: in training {shown}; do not compare them")
 
 
 def random_share(batch: TokenBatch, rate: float, generator: torch.Generator) -> Tensor:
@@ -305,5 +303,5 @@ def random_share(batch: TokenBatch, rate: float, generator: torch.Generator) -> 
 
 def _first_id(sample: Sample) -> int:
     """Return a seed from the batch, so that each validation samples the same contexts."""
-    ids = torch.as_tensor(sample.get("id", 0)).flatten()  # a number in fairseq's dummy tasks
-    return int(ids[0]) if len(ids) else 0
+    # A number in fairseq's dummy tasks; a dummy batch may have none.
+    return int(torch.as_tensor(sample.get("id", 0)).flatten()[:1].sum())

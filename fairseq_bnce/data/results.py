@@ -122,12 +122,18 @@ def _remarks(report: Mapping[str, Any]) -> Iterator[str]:
             yield f"note: {read[name]:,} {text.format(kept=kept)}"
     lack = [split for split, found in splits.items() if not found["unk"]]
     if lack[:1] == ["train"] and len(lack) < len(splits):
-        advice = "cut the vocabulary, for instance with --min-count 2"
-        yield f"note: train has no {UNK} to learn from, but another split has: {advice}"
+        yield (
+            f"note: train has no {UNK}, but another split has: a model cannot learn to predict it "
+            "(cut the vocabulary, for instance with --min-count 2)"
+        )
     usable = read["usable"]
     if read["escaped"] > ESCAPED * usable:
-        escapes = "Moses' escapes (&apos; or &quot;)"
-        yield f"warning: {read['escaped']:,} line(s) have {escapes}: unescape the text first"
+        yield (
+            f"warning: {read['escaped']:,} line(s) have Moses' escapes (&apos; or &quot;), which "
+            "plain text does not have; unescape the text first"
+        )
     if read["of_a_page"] > WRAPPED * usable and read["ended"] < ENDED * usable:
-        looks = "have 60 to 80 characters, and few lines end a sentence"
-        yield f"warning: {read['of_a_page']:,} line(s) {looks}: join the lines of paragraphs first"
+        yield (
+            f"warning: {read['of_a_page']:,} line(s) have 60 to 80 characters, and few lines end "
+            "a sentence: the text looks broken to fit a page; join the lines of a paragraph first"
+        )

@@ -45,9 +45,8 @@ def checked_loss(
         features, target = features.index_select(0, kept), target[kept]
         noise = noise[kept] if noise.dim() > 1 else noise
     has_own = noise_shape == ("K0",) and len(target) != 1
-    cause = ", as a lone target has no other target for its noise" if len(target) == 1 else ""
     fits = has_own or noise.size(-1) > 0
-    require("noise_ids", f"at least one draw from q{cause}", "none", fits)
+    require("noise_ids", "at least one draw from q where no other target is noise", "none", fits)
     draws: Union[Draws, Tensor]
     if noise_shape == ("K",):
         used, (place,), draws = distinct_with_draws(noise, target)
