@@ -78,10 +78,9 @@ def add_split_options(group: Flags) -> None:
     text += f"(default: {' '.join(map(str, DEFAULT_SPLIT))})"
     shares = {"nargs": 3, "type": float, "metavar": ("TRAIN", "VALID", "TEST")}
     add("--split", text, **shares)
-    text = "block (default): train is the first part of the text, test the last, so that no valid "
-    text += "or test line stood beside a train line; paragraph: paragraphs (ended by an empty "
-    text += "line) drawn at random; line: lines drawn at random, for text whose lines have nothing "
-    text += "to do with each other. The order of the text stays within a split"
+    text = "block (default): train is the first part of the text, test the last; paragraph: "
+    text += "paragraphs (ended by an empty line) drawn at random; line: lines drawn at random, for "
+    text += "text of unrelated lines. The order of the text stays within a split"
     add("--split-by", text, choices=("block", "paragraph", "line"))
     add("--seed", "of those random draws (1)", type=int)
 

@@ -84,14 +84,12 @@ class NoiseConfig(SelfNormalizingConfig):
     )
     noise_samples_by_epoch: Optional[str] = flag(
         None,
-        "instead of --noise-samples: a number for each epoch, for example 800,800,4000; the last "
-        "number holds for all later epochs",
+        "instead of --noise-samples: a number for each epoch, as 800,800,4000; the last one stays",
     )
     row_sparse: bool = flag(
         False,
-        "gradients and updates only for the rows that a batch touches. Needs --optimizer "
-        "sparse_sgd, sparse_adagrad, rowwise_adagrad or lazy_adam. Not for nce_regularized, whose "
-        "penalty touches all rows",
+        "gradients and updates only for the rows that a batch touches, by --optimizer sparse_sgd, "
+        "sparse_adagrad, rowwise_adagrad or lazy_adam; nce_regularized touches all rows",
     )
 
 
@@ -120,8 +118,7 @@ class PenaltyConfig(FairseqDataclass):
 
     self_norm_alpha_by_epoch: Optional[str] = flag(
         None,
-        "instead of --self-norm-alpha: a number for each epoch, for example 0.3,0.3,0.15; the last "
-        "number holds for all later epochs",
+        "instead of --self-norm-alpha: a number for each epoch, as 0.3,0.15; the last one stays",
     )
 
 

@@ -66,11 +66,9 @@ class RecurrentConfig(base.WordModelConfig):
     )
     decoder_layers: int = flag(1, "recurrent layers")
     decoder_output_dim: Optional[int] = flag(
-        None,
-        "size of a projection (a bottleneck) between the last recurrent layer and the output "
-        "projection; none by default",
+        None, "size of a bottleneck before the output projection; none by default"
     )
-    bottleneck_activation: Activation = flag("none", "activation function after that projection")
+    bottleneck_activation: Activation = flag("none", "activation function of the bottleneck")
     decoder_dropout_in: Optional[float] = flag(
         None, "dropout of the embeddings; by default --dropout"
     )
@@ -78,9 +76,7 @@ class RecurrentConfig(base.WordModelConfig):
         None, "dropout between recurrent layers; by default --dropout"
     )
     decoder_dropout_out: Optional[float] = flag(
-        None,
-        "dropout of what comes out of the last recurrent layer, and of the bottleneck; by default "
-        "--dropout",
+        None, "dropout after the last recurrent layer and the bottleneck; by default --dropout"
     )
 
 

@@ -48,9 +48,7 @@ Precision: ChoiceEnum = ChoiceEnum(["highest", "high", "medium"])
 @dataclass
 class SelfNormalizedLanguageModelingConfig(LanguageModelingConfig):
     unnormalized: bool = flag(
-        False,
-        "eval-lm: score targets as m - log Z - shift, without any work over the vocabulary; for "
-        "models trained to normalise themselves",
+        False, "eval-lm: score targets as m - log Z - shift, without work over the vocabulary"
     )
     log_z_shift: str = flag(
         "checkpoint",
@@ -59,9 +57,8 @@ class SelfNormalizedLanguageModelingConfig(LanguageModelingConfig):
     )
     stateful: bool = flag(
         False,
-        "read the data as contiguous streams, over whose batches the recurrent state carries over "
-        "(rnn_lm), in training, validation and eval-lm: --batch-size streams, or as many as "
-        "--max-tokens has room for; eval-lm reads one stream by default",
+        "read the data as contiguous streams and carry the recurrent state of rnn_lm over: "
+        "--batch-size streams, or as many as --max-tokens has room for; in eval-lm one by default",
     )
     state_reset_rate: float = flag(
         0.05,
@@ -70,9 +67,8 @@ class SelfNormalizedLanguageModelingConfig(LanguageModelingConfig):
     )
     matmul_precision: Optional[Precision] = flag(
         None,
-        "torch.set_float32_matmul_precision() in training and eval-lm. With 'high' and 'medium', a "
-        "GPU multiplies in TF32; with 'medium', a CPU multiplies in bfloat16 if it has "
-        "instructions for such matrices. The default is torch's",
+        "torch.set_float32_matmul_precision() in training and eval-lm (default: torch's). 'high' "
+        "and 'medium' are TF32 on a GPU; 'medium' is bfloat16 on a CPU with instructions for it",
     )
     train_subset: Optional[str] = II("dataset.train_subset")
     save_dir: Optional[str] = II("checkpoint.save_dir")
@@ -307,11 +303,8 @@ class SelfNormalizedLanguageModelingTask(LanguageModelingTask):
 
 def _let_threads_sleep() -> None:
     if threads.let_threads_sleep():
-        logger.info(
-            f"{torch.get_num_threads()} threads that sleep while they wait, so that other work on "
-            "this machine does not slow them down (OMP_WAIT_POLICY=ACTIVE: a little faster on an "
-            "idle machine, several times slower on a busy one; OMP_NUM_THREADS sets their number)"
-        )
+        advice = "OMP_WAIT_POLICY=ACTIVE: faster on an idle machine, much slower on a busy one"
+        logger.info(f"{torch.get_num_threads()} threads that sleep while they wait ({advice})")
 
 
 def _goes_on_in_bands(options: DictConfig) -> bool:
