@@ -203,10 +203,9 @@ class SelfNormalizingCriterion(CriterionWithLogZ):
             deviations = deviations.mean() if len(chosen) else deviations.sum()
         return deviations - log_odds, logged
 
-    def log_partition(self, batch: TokenBatch, tokens: Optional[Tensor] = None) -> Tensor:
-        """Compute log Z_c, in nats, of the contexts with these indices, or of all."""
-        features = batch.features if tokens is None else batch.features.index_select(0, tokens)
-        return batch.layer.log_partition(features)
+    def log_partition(self, batch: TokenBatch, tokens: Tensor) -> Tensor:
+        """Compute log Z_c, in nats, of the contexts with these indices."""
+        return batch.layer.log_partition(batch.features.index_select(0, tokens))
 
     reduce_metrics = staticmethod(metrics.reduce)
 

@@ -78,6 +78,6 @@ class SelfNormSoftmaxCriterion(SelfNormalizingCriterion):
         scores = batch.layer.target_scores(batch.features, batch.target)
         if self.options.self_norm_rate < 1:
             return self.with_penalty(reduce(self.log_z - scores, reduction), batch, reduction)
-        log_partition = self.log_partition(batch)
+        log_partition = batch.layer.log_partition(batch.features)
         penalty = self.self_norm_alpha * (log_partition - self.log_z).square()
         return reduce(log_partition - scores + penalty, reduction)

@@ -212,9 +212,8 @@ class Scorer(LanguageModel):
         self.exact, self.shift, layer = exact, 0.0, self._reader.layer
         self._normalisation = normalisation.Normalisation(None)
         if not exact:
-            self._normalisation, self.shift = normalisation.unnormalised(
-                self._state, layer, choice=self._shift_choice, name="shift"
-            )
+            found = normalisation.unnormalised(self._state, layer, self._shift_choice, "shift")
+            self._normalisation, self.shift = found
         self._measure: Measure = functools.partial(self._normalisation.log_probs, layer)
 
     def _line_scorer(self, document: bool, context_window: Optional[int]) -> ScoreLines:
