@@ -31,11 +31,10 @@ def test_scores_are_those_of_whole_sentences(language_model, name, monkeypatch):
     whole = list(scorer.score_stream(texts))
     monkeypatch.setattr(scorer, "score_stream", None)
     found = prefixes.score(scorer, texts)
-    totals, want = ([total for total, *_ in scored] for scored in (found, whole))
-    np.testing.assert_allclose(totals, want, atol=1e-5)
-    assert [one.words for one in found] == [len(one.words) - 1 for one in whole]
-    assert [one.oov for one in found] == [one.oov for one in whole]
-    assert max(one.oov for one in found) > 0
+    totals, words, oov = zip(*found)
+    np.testing.assert_allclose(totals, [one.total for one in whole], atol=1e-5)
+    assert [*words] == [len(one.words) - 1 for one in whole]
+    assert [*oov] == [one.oov for one in whole] and max(oov) > 0
 
 
 def test_no_prefix_is_read_twice(language_model):
