@@ -88,8 +88,8 @@ class NoiseConfig(SelfNormalizingConfig):
     )
     row_sparse: bool = flag(
         False,
-        "gradients and updates only for the rows that a batch touches, by --optimizer sparse_sgd, "
-        "sparse_adagrad, rowwise_adagrad or lazy_adam; nce_regularized touches all rows",
+        "gradients and updates only for the rows that a batch touches; not for nce_regularized. "
+        "Needs --optimizer sparse_sgd, sparse_adagrad, rowwise_adagrad or lazy_adam",
     )
 
 

@@ -48,7 +48,7 @@ Precision: ChoiceEnum = ChoiceEnum(["highest", "high", "medium"])
 @dataclass
 class SelfNormalizedLanguageModelingConfig(LanguageModelingConfig):
     unnormalized: bool = flag(
-        False, "eval-lm: score targets as m - log Z - shift, without work over the vocabulary"
+        False, "eval-lm: score targets by m - log Z - shift, for models that normalise themselves"
     )
     log_z_shift: str = flag(
         "checkpoint",
