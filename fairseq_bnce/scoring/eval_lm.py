@@ -138,7 +138,7 @@ def in_blocks(
     if block <= taken:
         return dataset
     why = "was trained on" if taken < longest else "takes"
-    logger.warning(f"--tokens-per-sample {block}: cut to the {taken:.0f} that this model {why}")
+    logger.warning(f"--tokens-per-sample {block}: cut, this model {why} at most {taken:.0f} tokens")
     task.args.tokens_per_sample = int(taken)
     split = next(name for name, loaded in task.datasets.items() if loaded is dataset)
     task.load_dataset(split)
