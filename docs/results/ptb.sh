@@ -90,7 +90,7 @@ ten() {  # OUT LABEL=CRITERION FLAGS, and further flags
 }
 ten ten-softmax softmax=self_norm_softmax "--self-norm-alpha 0 --lr 0.14 --warmup-updates 100" --seeds 1 2 3 --
 ten ten-bnce bnce=bnce "--row-sparse --optimizer sparse_adagrad --lr 0.14" --seeds 1 2 3 --
-ten ten-ranking ranking=bnce "--row-sparse --optimizer sparse_adagrad --lr 0.14 --objective ranking --self-norm-alpha 0.2
+ten ten-ranking ranking=bnce "--row-sparse --optimizer sparse_adagrad --lr 0.14 --objective ranking --self-norm-alpha 0.3
     --noise-samples-by-epoch 800,800,800,800,800,800,800,800,4000" --seeds 1 2 3 --
 # The last epoch by the softmax goes on with the optimiser's state, in which AT9, the checkpoint of nine epochs, has the other
 # criterion's name: state["optimizer_history"][-1]["criterion_name"] = "SelfNormSoftmaxCriterion".

@@ -5,6 +5,8 @@ set -eu
 
 # The reduced partition function.
 scripts/bench.py offset lstm=checkpoint_best.pt --out offset --fit ptb/text/train.txt --text ptb/text/test.txt
+# Models of ptb.sh's ten epochs; offset-ten-before: the same by commit 308e5cd.
+scripts/bench.py offset softmax=ten-softmax.pt bnce=ten-bnce.pt --out offset-ten --fit ptb/text/train.txt --text ptb/text/test.txt
 scripts/bench.py offset softmax=checkpoint_best.pt --out offset-650-softmax --fit ptb/text/train.txt --shift ptb/text/valid.txt \
     --text ptb/text/test.txt
 scripts/bench.py offset lstm=novels_best.pt --out novels-offset --fit mscc/text/train.txt \

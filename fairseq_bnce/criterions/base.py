@@ -287,7 +287,8 @@ class SelfNormalizingCriterion(CriterionWithLogZ):
             if self.normalises_itself:
                 reason = f"{self.log_z:g} nats ({self.origin})"
             logger.info(f"log Z: {reason}")
-            shown = f"the objective of {type(self).__name__}, in validation the exact NLL"
+            validation = "in validation the negative log-likelihood"
+            shown = f"the objective of {type(self).__name__}, {validation}"
             logger.info(f"loss, in bits: in training {shown}; do not compare them")
 
 
