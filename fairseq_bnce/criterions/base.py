@@ -289,7 +289,7 @@ class SelfNormalizingCriterion(CriterionWithLogZ):
             logger.info(f"log Z: {reason}")
             validation = "in validation the negative log-likelihood"
             shown = f"the objective of {type(self).__name__}, {validation}"
-            logger.info(f"loss, in bits: in training {shown}; do not compare them")
+            logger.info(f"loss: in training {shown}, both in bits: do not compare them")
 
 
 def random_share(batch: TokenBatch, rate: float, generator: torch.Generator) -> Tensor:

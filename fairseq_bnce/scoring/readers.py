@@ -169,8 +169,8 @@ class Reader:
     def log_cut(self, longest: int) -> None:
         """Log once that a text is read in blocks of ``longest`` words."""
         if not self._is_cut_logged:
-            how = "blocks that see words of the block before (score --context-window)"
-            logger.warning(f"a text of more words than the model reads at once, {longest}: {how}")
+            how = "scored in blocks that see words of the block before (score --context-window)"
+            logger.warning(f"a text longer than the model reads at once ({longest} words): {how}")
         self._is_cut_logged = True
 
 
