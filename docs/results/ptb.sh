@@ -106,7 +106,7 @@ some() {  # OUT LABEL=CRITERION FLAGS, and further flags
 }
 some first-softmax softmax=self_norm_softmax "--self-norm-alpha 0 --lr 0.14"
 some first-bnce bnce=bnce "--row-sparse --optimizer sparse_adagrad --lr 0.14" --seeds 1 2 3
-some first-ranking ranking=bnce "--row-sparse --optimizer sparse_adagrad --lr 0.14 --objective ranking --self-norm-alpha 0.2
+some first-ranking ranking=bnce "--row-sparse --optimizer sparse_adagrad --lr 0.14 --objective ranking --self-norm-alpha 0.3
     --noise-samples-by-epoch 800,4000" --seeds 1 2 3
 
 # A softmax trained on by noise: SOFTMAX is a checkpoint of ten-softmax. A given log Z leaves its rows as they are.
