@@ -105,6 +105,7 @@ some() {  # OUT LABEL=CRITERION FLAGS, and further flags
         --arch rnn_lm --rnn-cell lstm --decoder-layers 2 --dropout 0.3
 }
 some first-softmax softmax=self_norm_softmax "--self-norm-alpha 0 --lr 0.14"
+some first-softmax-0.07 softmax07=self_norm_softmax "--self-norm-alpha 0 --lr 0.07"
 some first-bnce bnce=bnce "--row-sparse --optimizer sparse_adagrad --lr 0.14" --seeds 1 2 3
 some first-ranking ranking=bnce "--row-sparse --optimizer sparse_adagrad --lr 0.14 --objective ranking --self-norm-alpha 0.3
     --noise-samples-by-epoch 800,4000" --seeds 1 2 3
@@ -117,7 +118,7 @@ for way in "level " "as-it-is --log-z 2.16"; do
         --lr-scheduler polynomial_decay --total-num-update 290 --max-update 290 --validate-interval-updates 58 --finetune-from-model SOFTMAX
 done
 
-# Batches of sentences: bench.py shares of commit d491c41.
+# Batches of sentences: bench.py shares of commit d491c41; shares-novels is first/bin with 1,172 updates.
 
 # A rate of rows and one of layers, one epoch that falls to 0.
 rates() {  # RECIPE OUT, and pairs RATExSCALE
