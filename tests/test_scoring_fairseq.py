@@ -13,7 +13,7 @@ import pytest
 import torch
 from checkpoint_edits import edited
 from conftest import zipf_lines
-from scoring_models import BANDS, EACH, FEW_TARGETS
+from scoring_models import BANDS, DYNAMIC, EACH, FEW_TARGETS
 from test_bands import INPUT, SMALL
 from test_scoring import reference
 from tools import TIED_TRANSFORMER, TRANSFORMER, evaluate, loss_bits, modern, slow, word_scores
@@ -60,8 +60,12 @@ def document(corpus, checkpoint, exact=True, **options):
     return np.concatenate([score.log_probs for score in found])
 
 
-@pytest.mark.parametrize("window, exact", [(0, True), (5, False), *modern((14, True))])
-@pytest.mark.parametrize("name", ["transformer_lm", "lightconv_lm", "fconv_lm"])
+NAMES = ["transformer_lm", "lightconv_lm", "fconv_lm"]
+BLOCKS = [(name, *how) for name in NAMES for how in ((0, True), (5, False))]
+BLOCKS += modern(*((name, 14, True) for name in NAMES), (DYNAMIC, 0, True), (DYNAMIC, 5, False))
+
+
+@pytest.mark.parametrize("name, window, exact", BLOCKS)
 def test_a_document_is_a_running_text_in_blocks(name, window, exact, corpus, language_model):
     """As many words a block as in training, 13, of which `window` come from before.
 

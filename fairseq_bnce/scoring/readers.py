@@ -118,12 +118,13 @@ class Reader:
         self.model, self.layer, self.first = model, layer, first
         self.decoder: FairseqDecoder = layer.decoder
         self.key = uuid.uuid4().hex
-        convolutions = (part for part in self.decoder.modules() if hasattr(part, "padding_l"))
-        self._least = max((int(part.kernel_size) for part in convolutions), default=0)
         if not self.reads_any_number:
             self.positions = self.longest = _positions(model) - (len(first) - 1)
             if trained is not None and has_positions(model):
                 self.longest = min(self.positions, trained)
+        convolutions = (part for part in self.decoder.modules() if hasattr(part, "padding_l"))
+        kernel = max((int(part.kernel_size) for part in convolutions), default=0)
+        self._least = min(kernel, self.longest + len(first) - 1)  # no more than in training
 
     def read(self, tokens: Tensor, lengths: Tensor) -> Tensor:
         """Return features (B, T, D) of texts (B, T), padded on the right."""
