@@ -31,10 +31,11 @@ def test_scores_are_those_of_whole_sentences(language_model, name, monkeypatch):
     whole = list(scorer.score_stream(texts))
     monkeypatch.setattr(scorer, "score_stream", None)
     found = prefixes.score(scorer, texts)
-    totals, words, oov = zip(*found)
-    np.testing.assert_allclose(totals, [one.total for one in whole], atol=1e-5)
-    assert [*words] == [len(one.words) - 1 for one in whole]
-    assert [*oov] == [one.oov for one in whole] and max(oov) > 0
+    totals, want = ([one.total for one in scored] for scored in (found, whole))
+    np.testing.assert_allclose(totals, want, atol=1e-5)
+    assert [one.words for one in found] == [len(one.words) - 1 for one in whole]
+    assert [one.oov for one in found] == [one.oov for one in whole]
+    assert max(one.oov for one in found) > 0
 
 
 def test_no_prefix_is_read_twice(language_model):
@@ -65,6 +66,6 @@ WHOLE = [
 @pytest.mark.parametrize(("name", "texts"), WHOLE)
 def test_what_cannot_be_scored_by_prefixes(name, texts, language_model):
     scorer = Scorer.from_checkpoint(language_model(name), exact=True)
-    found = [total for total, *_ in prefixes.score(scorer, texts)]
+    found = [one.total for one in prefixes.score(scorer, texts)]
     assert prefixes.share_prefixes(texts)
     np.testing.assert_allclose(found, scorer.score(texts), atol=1e-4)

@@ -5,7 +5,7 @@ hypotheses side by side, and hypotheses that begin alike are one until they diff
 """
 
 import itertools
-from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional
 
 import numpy as np
 
@@ -17,7 +17,6 @@ WINDOW = 2048  # hypotheses scored together: enough for batches of similar lengt
 # Words per distinct prefix. Below this, exact scores of whole sentences were measured to be as
 # fast. Unnormalised scores cost too little to gain from prefixes.
 LEAST_GAIN = 1.5
-Scored = Tuple[float, int, int]  # log-probability (nats, </s> included), words, unknown words
 
 
 class Added(NamedTuple):
@@ -42,6 +41,14 @@ class Added(NamedTuple):
     def names(self) -> List[str]:
         """Return the features' names, in the order in which they are added."""
         return [*self.scorers, *(name for name in (self.words, self.oov) if name)]
+
+
+class Scored(NamedTuple):
+    """A sentence's log-probability (nats, ``</s>`` included), words, and unknown words."""
+
+    total: float
+    words: int
+    oov: int
 
 
 def add_features(lists: Iterable[NBest], added: Added, window: int = WINDOW) -> Iterator[NBest]:
@@ -85,11 +92,11 @@ def _features(texts: List[str], added: Added) -> Dict[str, Dict[str, float]]:
     found: Dict[str, Dict[str, float]] = {text: {} for text in texts}
     for name, scorer in added.scorers.items():
         scored = score(scorer, texts)
-        for text, (total, *_) in zip(texts, scored):
-            found[text][name] = round(total, 6)
-    for text, (_, words, oov) in zip(texts, scored):
-        added.on_counts(words, oov)
-        for feature, count in ((added.words, words), (added.oov, oov)):
+        for text, one in zip(texts, scored):
+            found[text][name] = round(one.total, 6)
+    for text, one in zip(texts, scored):
+        added.on_counts(one.words, one.oov)
+        for feature, count in ((added.words, one.words), (added.oov, one.oov)):
             if feature:
                 found[text][feature] = float(added.count_sign * count)
     return found
@@ -104,14 +111,14 @@ def score(scorer: Model, texts: List[str]) -> List[Scored]:
     """
     if not (scorer.exact and share_prefixes(texts) and scorer.is_causal):
         stream = scorer.score_stream(texts, tokenized=True)
-        return [(found.total, len(found.words) - 1, found.oov) for found in stream]
+        return [Scored(found.total, len(found.words) - 1, found.oov) for found in stream]
     ids = [scorer.ids(text.split()) for text in texts]
     # A transformer's states hold every word, so no more than four batches of words at once.
     size = max(1, 4 * scorer.batch_tokens // (1 + max(map(len, ids))))
     groups = [ids[start : start + size] for start in range(0, len(ids), size)]
     totals = np.concatenate([totals_by_prefixes(scorer, some) for some in groups])
-    oov = [int(scorer.is_oov(some).sum()) for some in ids]
-    return list(zip(totals.tolist(), map(len, ids), oov))
+    counts = [(len(some), int(scorer.is_oov(some).sum())) for some in ids]
+    return [Scored(float(total), *both) for total, both in zip(totals, counts)]
 
 
 def share_prefixes(texts: List[str]) -> bool:
