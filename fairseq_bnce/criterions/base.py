@@ -230,17 +230,17 @@ class SelfNormalizingCriterion(CriterionWithLogZ):
         """
         if untrained:
             conversion.read_as_bands(model, may_start=True)
-        layer, words = OutputLayer(model), len(self.task.target_dictionary)
-        self.state.output_bands = isinstance(layer.kind, conversion.Bands) or None
-        required = f"an architecture that predicts its {words:,} words (transformer_lm, rnn_lm)"
-        got = f"{type(layer.decoder).__name__}, which predicts {len(layer):,}"
-        require("--output-dictionary-size", required, got, len(layer) == words)
         if self.options.score_squashing:
             squash(model)
             self.state.score_squashing = True
         elif is_squashed(model):
             required = "--criterion self_norm_softmax with it, as the model was trained"
             require("--score-squashing", required, type(self).__name__, False)
+        layer, words = OutputLayer(model), len(self.task.target_dictionary)
+        self.state.output_bands = isinstance(layer.kind, conversion.Bands) or None
+        required = f"an architecture that predicts its {words:,} words (transformer_lm, rnn_lm)"
+        got = f"{type(layer.decoder).__name__}, which predicts {len(layer):,}"
+        require("--output-dictionary-size", required, got, len(layer) == words)
         if self.row_sparse:
             legacy = self.options.ddp_backend in ("legacy_ddp", "no_c10d")
             row_sparse.mark(model, *layer.parameters(), legacy_ddp=legacy)
@@ -248,7 +248,7 @@ class SelfNormalizingCriterion(CriterionWithLogZ):
             if self.continued is not None and self.continued.state.dictionary_sha256:
                 where = f"for the training that continues {self.continued.path}"
                 dictionaries.check(self.task.source_dictionary, self.continued.state, where)
-            self._set_initial_scores(OutputLayer(model))
+            self._set_initial_scores(layer)
 
     def _set_initial_scores(self, layer: OutputLayer) -> None:
         """Let scores start as ``--init-output-bias`` says, if the decoder can."""

@@ -233,7 +233,7 @@ class SelfNormalizedLanguageModelingTask(LanguageModelingTask):
         if trains:  # stock fairseq validates after the first epoch, which would be lost
             valid = fitting(self.args.batch_size_valid or max_sentences)
             for other in set(self.datasets.values()) - {dataset}:
-                streams.stream_batches(len(other), valid, kwargs.get("num_shards", 1))
+                streams.check_streams(len(other), valid, kwargs.get("num_shards", 1))
         carried = self._carried_states[-1]
         iterator = streams.StreamIterator(dataset, count, carried, trains, block, **kwargs)
         # Kept because every iterator has worker processes. Every epoch of sharded data has others.

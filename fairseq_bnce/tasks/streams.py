@@ -22,6 +22,12 @@ from fairseq_bnce.errors import require
 State = Optional[Tuple[Tensor, ...]]  # (layers, batch, size) each; None for zero
 
 
+def check_streams(blocks: int, streams: int, shards: int = 1) -> None:
+    """Raise ValueError if there are fewer blocks than streams; see :func:`stream_batches`."""
+    required = f"at most {blocks // shards} with --stateful, one for each block of a rank's data"
+    require("--batch-size, --batch-size-valid", required, streams, blocks >= streams * shards)
+
+
 def stream_batches(blocks: int, streams: int, shards: int = 1) -> List[List[int]]:
     """Return batches of block numbers: batch t of shard 0, 1, ..., then batch t + 1 of shard 0.
 
@@ -36,9 +42,8 @@ def stream_batches(blocks: int, streams: int, shards: int = 1) -> List[List[int]
     Raises:
         ValueError: if there are fewer blocks than streams.
     """
+    check_streams(blocks, streams, shards)
     total = streams * shards
-    required = f"at most {blocks // shards} with --stateful, one for each block of a rank's data"
-    require("--batch-size, --batch-size-valid", required, streams, blocks >= total)
     base, longer = divmod(blocks, total)
     starts = [stream * base + min(stream, longer) for stream in range(total)]
     ends = [*starts[1:], blocks]
