@@ -111,6 +111,13 @@ scripts/compare.py ptb/bin --out ptb-transformer "${methods[@]}" --learning-rate
 scripts/compare.py ptb/bin --out ptb-transformer-longer "${methods[@]}" --learning-rates 0.002 \
     -- --max-update 1000 --validate-interval-updates 250 --max-valid-steps 14
 
+# PTB, fconv_lm. ADAPTIVE is the first command's checkpoint_last.pt.
+scripts/compare.py ptb/bin --out fconv-adaptive --recipe fconv200 --only-train --criteria adaptive=adaptive_loss \
+    -- --lr 0.002 --max-update 500 --validate-interval-updates 0
+scripts/compare.py ptb/bin --out fconv-start --recipe fconv200 --only-train --criteria adaptive=adaptive_loss bnce \
+    --flags-for bnce "$lazy --adaptive-softmax-cutoff 2000" \
+    -- --lr 0.001 --max-update 100 --validate-interval-updates 25 --finetune-from-model ADAPTIVE
+
 # By vocabulary.
 scripts/bench.py vocabulary --out bench --device cpu --recipe lstm200 --vocab 10000 200000 1000000 \
     --systems bnce_sparse adaptive_loss --max-seconds 8
