@@ -146,6 +146,23 @@ def test_where_the_dictionary_is_looked_for(corpus, language_model, tmp_path):
     assert Scorer.from_checkpoint(tmp_path / "links" / "best.pt").score(["w1 w2"]) == want
 
 
+def test_the_dictionary_beside_a_link_comes_first(corpus, language_model, tmp_path):
+    """fairseq's own checkpoints have no digest by which another folder's words would be refused."""
+
+    def of_fairseq(content):
+        content["task_state"] = {}
+        content["cfg"]["task"]["data"] = str(tmp_path)
+
+    (tmp_path / "models").mkdir()
+    moved = edited(language_model("rnn_lm"), tmp_path / "models" / "moved.pt", of_fairseq)
+    (tmp_path / "best.pt").symlink_to(moved)
+    words = (corpus / "dict.txt").read_text(encoding="utf-8").splitlines()
+    write_lines(tmp_path / "dict.txt", words)
+    write_lines(tmp_path / "models" / "dict.txt", words[::-1])
+    found = Scorer.from_checkpoint(tmp_path / "best.pt", exact=True).dictionary
+    assert found == Dictionary.load(str(corpus / "dict.txt"))
+
+
 def test_a_dictionary_is_found_from_any_folder(corpus, language_model, tmp_path, monkeypatch):
     """Trained with a relative path: by what lies beside it, else by the folder's full name."""
     monkeypatch.chdir(corpus.parent)

@@ -109,13 +109,13 @@ def folders(path: str, state: ScoringState, stored: Optional[str]) -> List[str]:
         state: the task state.
         stored: ``data`` of the configuration, or None.
     """
-    found = [os.path.dirname(path) or os.curdir, os.path.dirname(os.path.realpath(path))]
+    found = [os.path.dirname(path), os.path.dirname(os.path.realpath(path))]
     words = state.dictionary_sha256
     if words is not None:
         found += filter(os.path.isdir, [_own_folder(folder, words) for folder in found])
     found += filter(None, [state.data_folder])
     found += utils.split_paths(stored)[:1] if stored else []
-    return list({os.path.abspath(folder): folder for folder in reversed(found)}.values())[::-1]
+    return list(dict.fromkeys(map(os.path.abspath, found)))
 
 
 def check(dictionary: Dictionary, state: ScoringState, folder: str) -> None:
