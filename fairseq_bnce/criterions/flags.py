@@ -82,8 +82,7 @@ class NoiseConfig(SelfNormalizingConfig):
         "token (nce; default 100)",
     )
     noise_samples_by_epoch: Optional[str] = flag(
-        None,
-        "instead of --noise-samples: a number for each epoch, as 800,800,4000; the last one stays",
+        None, "instead of --noise-samples: one for each epoch, as 800,800,4000; the last one stays"
     )
     row_sparse: bool = flag(
         False,
@@ -116,8 +115,7 @@ class PenaltyConfig(FairseqDataclass):
     """Flag of every criterion with an ``--self-norm-alpha``, whose default is the criterion's."""
 
     self_norm_alpha_by_epoch: Optional[str] = flag(
-        None,
-        "instead of --self-norm-alpha: a number for each epoch, as 0.3,0.15; the last one stays",
+        None, "instead of --self-norm-alpha: one for each epoch, as 0.3,0.15; the last one stays"
     )
 
 

@@ -57,9 +57,7 @@ class SelfNormSoftmaxConfig(SelfNormalizingConfig, PenaltyConfig):
         "gamma, the share of contexts that are regularised, (0, 1]; below 1 the likelihood is the "
         "unnormalised one",
     )
-    score_squashing: bool = flag(
-        False, "replace scores x by 10 tanh(x / 5), also when the model scores text"
-    )
+    score_squashing: bool = flag(False, "scores x become 10 tanh(x / 5), also when text is scored")
 
 
 @register_criterion("self_norm_softmax", dataclass=SelfNormSoftmaxConfig)

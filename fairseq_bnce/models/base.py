@@ -37,9 +37,7 @@ class WordModelConfig(FairseqDataclass):
     share_decoder_input_output_embed: bool = flag(
         False, "one matrix for input and output embeddings; the output bias stays"
     )
-    init_range: float = flag(
-        0.1, "r, where embeddings and output projection start: uniform in (-r, r)"
-    )
+    init_range: float = flag(0.1, "r: embeddings and output projection start uniform in (-r, r)")
 
 
 class WordModel(models.FairseqLanguageModel):
@@ -101,7 +99,6 @@ class WordDecoder(models.FairseqIncrementalDecoder):
         incremental_state: IncrementalState = None,
         src_lengths: Optional[Tensor] = None,
         features_only: bool = False,
-        **kwargs: Any,
     ) -> Tuple[Tensor, None]:
         """Compute the scores of the next word.
 
@@ -110,13 +107,12 @@ class WordDecoder(models.FairseqIncrementalDecoder):
             incremental_state: once it holds what an earlier call left, only the last word of
                 ``prev_output_tokens`` is read, and T below is 1.
             features_only: leave out the projection.
-            kwargs: what :meth:`features` of a subclass takes besides.
             encoder_out, src_lengths: ignored.
 
         Returns:
             (B, T, V), or (B, T, D) features; and None.
         """
-        features = self.features(prev_output_tokens, incremental_state, **kwargs)
+        features = self.features(prev_output_tokens, incremental_state)
         return features if features_only else self.output_layer(features), None
 
     def features(self, tokens: Tensor, incremental_state: IncrementalState = None) -> Tensor:

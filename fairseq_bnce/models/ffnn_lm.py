@@ -28,9 +28,7 @@ class FeedForwardConfig(base.WordModelConfig):
     decoder_hidden_size: int = flag(600, "size of a hidden layer")
     decoder_layers: int = flag(1, "hidden layers, the bottleneck not counted")
     activation: Activation = flag("relu", "activation function of the hidden layers")
-    decoder_output_dim: Optional[int] = flag(
-        None, "size of a bottleneck before the output projection; none by default"
-    )
+    decoder_output_dim: Optional[int] = flag(None, "size of a bottleneck before the projection")
     bottleneck_activation: Activation = flag("relu", "activation function of the bottleneck")
 
 

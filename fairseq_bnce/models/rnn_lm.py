@@ -58,20 +58,14 @@ State = Tuple[Tensor, ...]
 
 @dataclass
 class RecurrentConfig(base.WordModelConfig):
-    rnn_cell: Cell = flag(
-        "lstm", "recurrent layers: Elman's are those of a simple RNN, tanh or ReLU"
-    )
+    rnn_cell: Cell = flag("lstm", "recurrent layers; elman is a simple RNN, of tanh or ReLU")
     decoder_hidden_size: Optional[int] = flag(
         None, "size of the recurrent layers; by default that of the embeddings"
     )
     decoder_layers: int = flag(1, "recurrent layers")
-    decoder_output_dim: Optional[int] = flag(
-        None, "size of a bottleneck before the output projection; none by default"
-    )
+    decoder_output_dim: Optional[int] = flag(None, "size of a bottleneck before the projection")
     bottleneck_activation: Activation = flag("none", "activation function of the bottleneck")
-    decoder_dropout_in: Optional[float] = flag(
-        None, "dropout of the embeddings; by default --dropout"
-    )
+    decoder_dropout_in: Optional[float] = flag(None, "dropout of embeddings; by default --dropout")
     decoder_dropout_between: Optional[float] = flag(
         None, "dropout between recurrent layers; by default --dropout"
     )
@@ -123,24 +117,12 @@ class RecurrentDecoder(base.WordDecoder):
         self.carried_state: Optional[State] = None
         self.final_state: Optional[State] = None
 
-    def features(
-        self,
-        tokens: Tensor,
-        incremental_state: IncrementalState = None,
-        state: Optional[State] = None,
-    ) -> Tensor:
-        """Compute features (B, T, D) from words (B, T).
-
-        Args:
-            tokens: (B, T) int64.
-            incremental_state: see :meth:`forward`.
-            state: what to start from, instead of ``carried_state``.
-        """
+    def features(self, tokens: Tensor, incremental_state: IncrementalState = None) -> Tensor:
+        """Compute features (B, T, D) from words (B, T)."""
+        state = self.carried_state
         cached = self.get_incremental_state(incremental_state, self.cache)
         if cached is not None:
             tokens, state = tokens[:, -1:], tuple(cached.values())
-        elif state is None:
-            state = self.carried_state
         # Time first, as torch's layers have it inside: transposing ids is cheaper than vectors.
         embedded = self.dropout_in(self.embed_tokens(tokens.t()))
         outputs, state = self._run(embedded, state)
