@@ -1,6 +1,6 @@
 """Exchange between the ranks of a training on several processes (torch.distributed)."""
 
-from typing import List, Optional, TypeVar
+from typing import List, TypeVar
 
 import torch
 import torch.distributed
@@ -19,23 +19,20 @@ def rank() -> int:
     return torch.distributed.get_rank() if _is_on() else 0
 
 
-def lengths_of(tensor: Tensor) -> List[int]:
-    """Return the length of every rank's tensor; the host waits once for a GPU."""
-    return torch.cat(_gather(torch.tensor([len(tensor)], device=tensor.device))).tolist()
-
-
-def gather_uneven(tensor: Tensor, lengths: Optional[List[int]] = None) -> List[Tensor]:
-    """Return every rank's tensor (its own length, ...), in the order of the ranks.
+def gather_uneven(*tensors: Tensor) -> List[List[Tensor]]:
+    """Return for each tensor those of all ranks (each of its own length, ...), in their order.
 
     Args:
-        tensor: it travels padded to the longest rank's length.
-        lengths: from :func:`lengths_of` a tensor of the same length.
+        *tensors: of one length; they travel padded to the longest rank's. A GPU's host waits once.
     """
-    lengths = lengths_of(tensor) if lengths is None else lengths
-    # At least 1: gloo crashes on nothing at all (torch 1.13).
-    padded = tensor.new_zeros((max(1, *lengths), *tensor.shape[1:]))
-    padded[: len(tensor)] = tensor
-    return [part[:length] for part, length in zip(_gather(padded), lengths)]
+    length, found = torch.tensor([len(tensors[0])], device=tensors[0].device), []
+    lengths = torch.cat(_gather(length)).tolist()
+    for tensor in tensors:
+        # At least 1: gloo crashes on nothing at all (torch 1.13).
+        padded = tensor.new_zeros((max(1, *lengths), *tensor.shape[1:]))
+        padded[: len(tensor)] = tensor
+        found.append([part[:length] for part, length in zip(_gather(padded), lengths)])
+    return found
 
 
 def total(tensor: Tensor) -> Tensor:

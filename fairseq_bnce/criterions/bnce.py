@@ -122,5 +122,5 @@ def _other_ranks_targets(target: Tensor) -> Tensor:
     """Return the other ranks' targets; every rank has to call this in the same batch."""
     if ranks.count() == 1:
         return target[:0]
-    by_rank = ranks.gather_uneven(target)
+    (by_rank,) = ranks.gather_uneven(target)
     return torch.cat([part for rank, part in enumerate(by_rank) if rank != ranks.rank()])

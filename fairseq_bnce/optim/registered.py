@@ -114,8 +114,7 @@ class RowSparseFairseqOptimizer(FairseqOptimizer):
         super().all_reduce_grads(module)
         if torch.distributed.is_initialized():
             for parameter in sparse:
-                gradient = row_sparse.gradient_of(parameter)
-                parameter.grad = row_sparse.mean_over_ranks(gradient)
+                parameter.grad = row_sparse.mean_over_ranks(parameter)
 
     def multiply_grads(self, c: Union[float, Tensor]) -> None:
         """Multiply all gradients by a number, or by a tensor of one number."""

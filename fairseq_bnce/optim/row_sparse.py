@@ -113,18 +113,16 @@ def merge(gradient: Tensor) -> Tensor:
     return _merged(gradient._indices()[0], gradient._values(), gradient)
 
 
-def mean_over_ranks(gradient: Tensor) -> Tensor:
-    """Return the mean of all ranks' gradients, merged, the same bits on every rank.
+def mean_over_ranks(parameter: Tensor) -> Tensor:
+    """Return the mean of all ranks' gradients of a parameter, the same bits on every rank.
 
     Ranks exchange row ids (int64) and float32 rows: never a buffer of the parameter's size.
     """
-    gradient = merge(gradient)
+    gradient = merge(gradient_of(parameter))
     ids, rows = gradient._indices()[0], gradient._values()
-    lengths = ranks.lengths_of(ids)
     exact = rows.to(at_least_float32(rows))
-    all_ids = torch.cat(ranks.gather_uneven(ids, lengths))
-    all_rows = torch.cat(ranks.gather_uneven(exact, lengths)).div_(ranks.count())
-    return _merged(all_ids, all_rows, gradient)
+    all_ids, all_rows = map(torch.cat, ranks.gather_uneven(ids, exact))
+    return _merged(all_ids, all_rows.div_(ranks.count()), gradient)
 
 
 def _merged(ids: Tensor, rows: Tensor, like: Tensor) -> Tensor:

@@ -130,8 +130,7 @@ class CarriedState:
         """Exchange the states of all ranks: rank 0 alone writes checkpoints."""
         if ranks.count() > 1 and self._training is not None:
             by_batch = [part.transpose(0, 1) for part in self._training]
-            lengths = ranks.lengths_of(by_batch[0])
-            parts = [ranks.gather_uneven(part, lengths) for part in by_batch]
+            parts = ranks.gather_uneven(*by_batch)
             self._all_ranks = [
                 tuple(part[rank].transpose(0, 1).contiguous() for part in parts)
                 for rank in range(ranks.count())
