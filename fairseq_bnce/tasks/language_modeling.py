@@ -93,12 +93,13 @@ class SelfNormalizedLanguageModelingTask(LanguageModelingTask):
 
     def __init__(self, args: DictConfig, *rest: object, **kwargs: object):
         super().__init__(args, *rest, **kwargs)
+        self._facts = ScoringState(self.state.state_dict)
         # The task states of the next model's checkpoint and of each model: fairseq merges them.
         self._loaded_state = ScoringState()
         self._models: Dict[nn.Module, ScoringState] = {}
         self._untrained: Optional[nn.Module] = None
         self._criterion: Optional[SelfNormalizingCriterion] = None
-        self._is_measured = self._is_checked = False
+        self._is_checked = False
         self._carried_states: List[streams.CarriedState] = []  # one a model with --stateful
         self._kept_dictionary: Optional[KeptDictionary] = None
 
@@ -186,9 +187,9 @@ class SelfNormalizedLanguageModelingTask(LanguageModelingTask):
         """Run fairseq's step, with the recurrent state of the batch before under --stateful."""
         if not self._is_checked:
             self._is_checked = True
-            if getattr(criterion, "row_sparse", False):
-                optimizers.take_row_sparse(optimizer)
             if self._criterion is not None:
+                if self._criterion.options.row_sparse:
+                    optimizers.take_row_sparse(optimizer)
                 # It holds copies of the parameters that the first batch would set.
                 sets_rows = self._criterion.sets_rows = not isinstance(optimizer, FP16Optimizer)
                 required = "--memory-efficient-fp16 or -bf16 to start from an adaptive softmax"
@@ -263,20 +264,18 @@ class SelfNormalizedLanguageModelingTask(LanguageModelingTask):
         dataset = self.datasets.get(self.args.train_subset)
         if dataset is not None and len(dataset):
             # No configuration holds the length of sentences (--sample-break-mode eos).
-            state = ScoringState(self.state.state_dict)
-            state.longest_context = max(state.longest_context or 0, int(dataset.sizes.max()))
+            longest = self._facts.longest_context or 0
+            self._facts.longest_context = max(longest, int(dataset.sizes.max()))
 
     def begin_valid_epoch(self, epoch: int, model: nn.Module) -> None:
+        """Drop mu_z and sigma_z, which this validation measures again."""
         super().begin_valid_epoch(epoch, model)
-        self._is_measured = False
+        self._facts.mu_z = self._facts.sigma_z = None
 
     def post_validate(self, model: nn.Module, stats: Mapping[str, object], meters: Mapping) -> None:
         """Keep mu_z and sigma_z of the first validation subset; fairseq-train calls this."""
-        if self._is_measured:
-            return
-        self._is_measured, state = True, ScoringState(self.state.state_dict)
-        found = metrics.normaliser(meters) if "mu_z" in meters else (None, None)
-        state.mu_z, state.sigma_z = found
+        if self._facts.mu_z is None and "mu_z" in meters:
+            self._facts.mu_z, self._facts.sigma_z = metrics.normaliser(meters)
 
     def eval_lm_dataloader(self, dataset: FairseqDataset, **kwargs: Any) -> Iterator:
         """Make the loaded models score, exactly or not; only fairseq-eval-lm calls this.
@@ -288,8 +287,7 @@ class SelfNormalizedLanguageModelingTask(LanguageModelingTask):
         if self._carried_states:
             kwargs = streams.eval_lm_options(**kwargs)
         if self.args.unnormalized:
-            state = ScoringState(self.state.state_dict)
-            eval_lm.score_unnormalized(self._models, state, self.args.log_z_shift)
+            eval_lm.score_unnormalized(self._models, self._facts, self.args.log_z_shift)
         else:
             eval_lm.score_exactly(self._models)
         dataset = eval_lm.in_blocks(self, dataset, self._models, **kwargs)

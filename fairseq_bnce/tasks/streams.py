@@ -114,17 +114,13 @@ class CarriedState:
         A dummy batch stands in for a batch that the rank does not have: it starts from zero and
         leaves no trace.
         """
-        if not self._is_training:  # after a validation
-            self.decoder.carried_state = self._training
-            self._is_training = True
-        before = self.decoder.carried_state, self._training
-        if is_dummy:
-            self.decoder.carried_state = None
+        self._is_training, before = True, self._training
+        self.decoder.carried_state = None if is_dummy else before
         try:
             yield
         finally:
             if is_dummy:
-                self.decoder.carried_state, self._training = before
+                self.decoder.carried_state = self._training = before
 
     def gather(self) -> None:
         """Exchange the states of all ranks: rank 0 alone writes checkpoints."""
