@@ -38,8 +38,7 @@ def apply() -> None:
     commands: Any = checkpoint_utils
     for module in (commands, xm_transformer):  # all that read what fairseq-train wrote
         module.torch = _Changed(torch, load=_load)
-    load = commands.load_model_ensemble_and_task
-    commands.load_model_ensemble_and_task = _safe_loading(load)
+    commands.load_model_ensemble_and_task = _safe_loading(commands.load_model_ensemble_and_task)
 
 
 class _Changed(types.ModuleType):
@@ -116,7 +115,8 @@ def _safe_loading(load: Callable) -> Callable:
                 content = state
                 if content is None and num_shards == 1 and PathManager.isfile(path):
                     content = checkpoint_utils.load_checkpoint_to_cpu(path, arg_overrides)
-                    if _is_language_model(content, task):
+                    kind = content["cfg"]["task"]
+                    if _is_ours(task) or task is None and loading.is_language_model(kind):
                         _prepare(content, path)
                         task = task or _task_for_translation(content, targets)
                 found, cfg, task = load(
@@ -128,14 +128,8 @@ def _safe_loading(load: Callable) -> Callable:
     return load_model_ensemble_and_task
 
 
-def _is_ours(task: tasks.FairseqTask) -> bool:
+def _is_ours(task: Optional[tasks.FairseqTask]) -> bool:
     return isinstance(task, tasks.TASK_REGISTRY["language_modeling"])
-
-
-def _is_language_model(content: reading.Content, task: Optional[tasks.FairseqTask]) -> bool:
-    if task is not None:
-        return _is_ours(task)
-    return loading.is_language_model(content["cfg"]["task"])
 
 
 def _target_words(task: tasks.FairseqTask) -> Dict[str, Dictionary]:

@@ -9,7 +9,6 @@ unpickled.
 import argparse
 import codecs
 import collections
-import contextlib
 import pickle
 import typing
 
@@ -30,13 +29,11 @@ _NUMBERS = {code: numpy.dtype(code) for code in _CODES}
 
 
 def allowing() -> typing.ContextManager:
-    """Return a context in which torch also accepts what this module lists.
+    """Return a context in which torch 2.6 and later also accept what this module lists.
 
     The context ends with the reading, because other code may add numpy's own functions under the
     same names. If other code did so before, torch uses those.
     """
-    if not TORCH_CHECKS:
-        return contextlib.nullcontext()
     named, before = plain_containers(), torch.serialization.get_safe_globals()
     if numpy.ndarray not in before:
         # torch fills objects of these types but must not make them: no file can have these names.

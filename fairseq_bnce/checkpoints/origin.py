@@ -73,16 +73,11 @@ def has_adaptive_softmax(options: CheckpointConfig) -> bool:
 def _read(path: str) -> Restored:
     content = reading.read(PathManager.get_local_path(path))
     state, criterion = ScoringState(content.get("task_state")), content.get("criterion") or {}
-    if "learned_log_z" in criterion:
-        state.log_z = _learned_log_z(criterion)
+    if "learned_log_z" in criterion:  # its start is None if it was saved before the first batch
+        start = (criterion.get("_extra_state") or {}).get("initial_log_z", 0.0)
+        state.log_z = None if start is None else start + criterion["learned_log_z"].item()
     required = f"a finite log_z in the task state of {path}, or a number as the flag"
     require("--log-z", required, state.log_z, math.isfinite(state.log_z or 0.0))
     if state.reduced_partition is not None:
         state.mu_z = state.sigma_z = state.reduced_partition = None
     return Restored(path, state)
-
-
-def _learned_log_z(criterion: reading.Content) -> Optional[float]:
-    """Return log Z under --learn-log-z; None if it was saved before the first batch."""
-    start = (criterion.get("_extra_state") or {}).get("initial_log_z", 0.0)
-    return None if start is None else start + criterion["learned_log_z"].item()

@@ -59,13 +59,12 @@ def read(path: str, is_mapped: bool = True) -> Any:
 
 
 def _other_checkpoints(path: str) -> str:
-    others = [one for one in Path(path).parent.glob("*.pt") if one.is_file()]
-    others = sorted(others, key=os.path.getmtime, reverse=True)
-    names = [str(one) for one in others if os.path.realpath(one) != os.path.realpath(path)]
-    if not names:
-        return ""
-    listed = " ".join(names[:3])
-    return f"; other checkpoints, newest first (fairseq-train --restore-file): {listed}"
+    given, beside = Path(path).resolve(), Path(path).parent.glob("*.pt")
+    others = [one for one in beside if one.is_file() and one.resolve() != given]
+    newest = sorted(others, key=os.path.getmtime, reverse=True)[:3]
+    listed = " ".join(map(str, newest))
+    said = f"; other checkpoints, newest first (fairseq-train --restore-file): {listed}"
+    return said if newest else ""
 
 
 def _load_by_allow_list(path: str) -> object:
