@@ -103,7 +103,6 @@ class SelfNormalizingCriterion(CriterionWithLogZ):
     def __init__(self, task: FairseqTask, options: Options, normalises_itself: bool = True):
         super().__init__(task, options, normalises_itself)
         self.noise = NoiseSource(task, options)
-        self.row_sparse = options.row_sparse
         self.self_norm_alpha = flags.value_at(options.self_norm_alpha, epoch=1)
         self._has_begun = False
 
@@ -241,7 +240,7 @@ class SelfNormalizingCriterion(CriterionWithLogZ):
         required = f"an architecture that predicts its {words:,} words (transformer_lm, rnn_lm)"
         got = f"{type(layer.decoder).__name__}, which predicts {len(layer):,}"
         require("--output-dictionary-size", required, got, len(layer) == words)
-        if self.row_sparse:
+        if self.options.row_sparse:
             legacy = self.options.ddp_backend in ("legacy_ddp", "no_c10d")
             row_sparse.mark(model, *layer.parameters(), legacy_ddp=legacy)
         if untrained:

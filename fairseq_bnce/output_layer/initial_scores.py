@@ -77,21 +77,16 @@ def set_to(layer: OutputLayer, scores: Tensor) -> None:
         return
     norm = _last_norm(layer.decoder)
     assert norm is not None, "call can_be_set() first"
-    weight, _ = layer.full()
-    weight[:, _CHOSEN] = (scores / _make_constant(layer.decoder, norm)).to(weight)
-
-
-def _make_constant(decoder: TransformerDecoderBase, norm: nn.LayerNorm) -> float:
-    """Give the chosen feature one value in all contexts, and return the value."""
-    value = math.sqrt(norm.weight.numel())
+    # One feature gets the same value in all contexts.
+    value, projection = math.sqrt(norm.weight.numel()), layer.decoder.project_out_dim
     norm.weight[_CHOSEN] = 0.0
     norm.bias[_CHOSEN] = value
-    if decoder.project_out_dim is not None:  # features are another size: hand this one on
-        projection = decoder.project_out_dim.weight
-        projection[_CHOSEN] = 0.0
-        projection[:, _CHOSEN] = 0.0
-        projection[_CHOSEN, _CHOSEN] = 1.0
-    return value
+    if projection is not None:  # features are another size: hand this one on
+        projection.weight[_CHOSEN] = 0.0
+        projection.weight[:, _CHOSEN] = 0.0
+        projection.weight[_CHOSEN, _CHOSEN] = 1.0
+    weight, _ = layer.full()
+    weight[:, _CHOSEN] = (scores / value).to(weight)
 
 
 def _last_norm(decoder: nn.Module) -> Optional[nn.LayerNorm]:

@@ -66,13 +66,6 @@ class Plain(Kind):
         weight = weight if self._gain is None else _normalised(weight, gather(self._gain, ids))
         return Words(weight, None if self.bias is None else gather(self.bias, ids))
 
-    def level(self, features: Tensor) -> None:
-        """Take the linear function of features (N, D) that fits log Z_c best out of the rows."""
-        if self._gain is None:
-            found = fitted(features, self.log_partition(features))
-            if found is not None:  # some rank has a context
-                self._weight.sub_(found[0])
-
     def word_parameters(self) -> List[nn.Parameter]:
         """Return the parameters that have a row, or a number, for each word."""
         return [p for p in (self._weight, self._gain, self.bias) if p is not None]
@@ -169,15 +162,19 @@ class OutputLayer:
         """Have log Z_c vary less from context to context; no probability changes.
 
         What all rows have in common adds to log Z_c alone. The linear function of the features that
-        fits log Z_c best is taken out of the rows, unless they are read as embeddings, too. All
-        ranks have to call it.
+        fits log Z_c best is taken out of the rows of a plain matrix, unless they are read as
+        embeddings, too. All ranks have to call it.
 
         Args:
             features: (N, D) of a batch; N may be 0.
         """
+        weight = self.parameters()[0]
         embeddings = [part for part in self.decoder.modules() if isinstance(part, nn.Embedding)]
-        if not any(part.weight is self.parameters()[0] for part in embeddings):
-            self.kind.level(features)
+        is_read = any(part.weight is weight for part in embeddings)
+        if isinstance(self.kind, Plain) and self.full()[0] is weight and not is_read:
+            found = fitted(features, self.log_partition(features))
+            if found is not None:  # some rank has a context
+                weight.sub_(found[0])
 
     def check_trained_here(self, flag: str) -> None:
         """Raise unless one of our criteria trained the layer, so that scores need no softmax.

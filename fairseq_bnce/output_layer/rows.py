@@ -53,9 +53,6 @@ class Kind:
             log_z: what is to be added to log-probabilities, nats.
         """
 
-    def level(self, features: Tensor) -> None:
-        """Have log Z_c of a plain matrix vary less; see :meth:`OutputLayer.level`."""
-
     def shrink_scores(self, decoder: nn.Module) -> None:
         """Have random rows of bands add little to an untrained model's scores."""
 
