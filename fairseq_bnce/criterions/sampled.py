@@ -44,11 +44,11 @@ class SampledNoiseCriterion(SelfNormalizingCriterion):
             ids, (target, samples) = distinct(batch.target, sampled)
         else:
             ids, (target,), samples = distinct_with_draws(sampled, batch.target)
-        return SampledWords(ids, target, samples, self.noise.log_q(ids))
+        return SampledWords(ids, target, samples)
 
     def objective(self, batch: TokenBatch, reduction: str = "sum") -> Tensor:
         words, options = batch.words, {"log_z": self.known_start, "reduction": reduction}
-        rows = self.rows(batch)._replace(log_q=words.log_q)
+        rows = self.rows(batch)._replace(log_q=self.noise.log_q(words.ids))
         return self.loss(batch.features, rows, words.target, words.samples, **options)
 
 
@@ -94,10 +94,8 @@ class SampledWords(NamedTuple):
         ids: (U,) the distinct words.
         target: (N,) as indices into ``ids``.
         samples: :class:`Draws`, or (N, K) fresh ones, as indices into ``ids``.
-        log_q: (U,)
     """
 
     ids: Tensor
     target: Tensor
     samples: Union[Draws, Tensor]
-    log_q: Tensor

@@ -68,8 +68,7 @@ def novel_sentences(stream: IO[bytes]) -> Iterator[str]:
     body = "\n".join(line.strip().replace("_", " ") for line in lines[: body_end(lines)])
     body = re.sub(r"(?<=[a-z]-)\n(?=[a-z])", "", body)  # a hyphen at the end of a line
     for paragraph in re.split(r"\n\n+", body):
-        for sentence in split_sentences(" ".join(paragraph.split())):
-            yield novel_words(sentence)
+        yield from map(novel_words, split_sentences(" ".join(paragraph.split())))
 
 
 def decode(content: bytes) -> str:
@@ -129,10 +128,7 @@ def dump_sentences(dump: IO[bytes]) -> Iterator[str]:
     """Yield the sentences of a dump, their words separated by spaces."""
     for text in article_texts(dump):
         for line in without_markup(text).split("\n"):  # U+0085 is a byte of a letter here
-            for sentence in split_sentences(line):
-                found = words(sentence)
-                if found:
-                    yield found
+            yield from filter(None, map(words, split_sentences(line)))
 
 
 def article_texts(dump: IO[bytes]) -> Iterator[str]:

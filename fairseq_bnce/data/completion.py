@@ -31,7 +31,6 @@ _FILLED_GAP = re.compile(r"\[([^\[\]]+)\]")
 _BETWEEN_PARTS = re.compile(r"\s+/\s+|\s*(?:…|\.\s*\.[\s.]*)\s*")
 _LINE = re.compile(r"\s*([0-9]*)\s*([a-z]?)\)\s*(.*?)\s*")
 _LINE_FORM = "lines '1a) words [choice] words', or '1) words _____ words' and 'a) choice'"
-_COLUMNS = ("id", "question", "a", "b")
 Choice = Tuple[str, str, str]  # the question's name, the letter, the sentence
 Z95 = 1.959963984540054  # the 97.5 % quantile of the normal distribution
 
@@ -51,7 +50,7 @@ def read_questions(path: str) -> List[Question]:
     """
     letters: Dict[str, str] = {}
     sentences: Dict[str, List[str]] = {}
-    for name, letter, sentence in _read_choices(path, *_COLUMNS):
+    for name, letter, sentence in _read_choices(path, "id", "question", "a", "b"):
         letters[name] = letters.get(name, "") + letter
         sentences.setdefault(name, []).extend([sentence] * len(letter))
     for name, found in letters.items() or [("1", "none")]:
