@@ -168,7 +168,6 @@ def _wikitext(number: int, digest: str, types: int, train: int) -> Corpus:
 _WIKITEXT_2 = "92675f1d63015c1c8b51f1656a52d5bdbc33aafa60cc47a218a66e7ee817488c"
 _WIKITEXT_103 = "242ba0f20b329cfdf1ccc61e9e9e5b59becf189db7f7a81cd2a0e2fc31539590"
 _BILLION_WORDS = "1-billion-word-language-modeling-benchmark-r13output.tar.gz"
-_BILLION_WORDS_DIGEST = "01ba60381110baf7f189dfd2b8374de371e8c9a340835793f190bdae9e90a34e"
 CORPORA = {
     "ptb": Corpus(
         "Penn Treebank, as Mikolov prepared it",
@@ -202,7 +201,7 @@ CORPORA = {
             "test": r"news.en.heldout-\d{5}-of-00050",
         },
         f"http://www.statmt.org/lm-benchmark/{_BILLION_WORDS}",
-        f"sha256:{_BILLION_WORDS_DIGEST}",
+        "sha256:01ba60381110baf7f189dfd2b8374de371e8c9a340835793f190bdae9e90a34e",
         files={"train": 99, "valid": 5, "test": 45},
         settings={"min_count": 3},
         types=793_471,

@@ -1,9 +1,6 @@
 """An adaptive softmax of fairseq's, converted to bands, and where the scores of bands start."""
 
-import copy
-
 import torch
-from fairseq.dataclass import FairseqDataclass
 from fairseq.modules import AdaptiveInput, AdaptiveSoftmax
 from torch import Tensor, nn
 
@@ -127,16 +124,3 @@ def read_as_bands(model: nn.Module, may_start: bool = False) -> None:
     table = found._bands()[0].table  # _bands() refuses layers of other kinds
     found.may_start = may_start
     found.register_parameter("output_bias", nn.Parameter(table.new_zeros(found.vocab_size)))
-
-
-def with_adaptive_softmax(options: FairseqDataclass) -> FairseqDataclass:
-    """Return options by which lstm_lm and fconv_lm build one, as they do under adaptive_loss alone.
-
-    Args:
-        options: the model's; of these architectures with all other options.
-    """
-    if not isinstance(getattr(options, "criterion", None), str):
-        return options
-    options = copy.copy(options)
-    options.criterion = "adaptive_loss"
-    return options

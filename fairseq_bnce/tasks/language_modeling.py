@@ -8,6 +8,7 @@ It takes the registry's place of ``language_modeling``, with the same flags and 
 - errors that name data which are missing, damaged or made with another dictionary.
 """
 
+import copy
 import logging
 import os
 from dataclasses import dataclass
@@ -131,8 +132,11 @@ class SelfNormalizedLanguageModelingTask(LanguageModelingTask):
     def build_model(self, args: DictConfig, from_checkpoint: bool = False) -> nn.Module:
         own, self._loaded_state = self._loaded_state, ScoringState()
         in_bands = bool(own.output_bands) if from_checkpoint else _goes_on_in_bands(args)
-        options = conversion.with_adaptive_softmax(args) if in_bands else args
-        model = super().build_model(options, from_checkpoint)
+        if in_bands and isinstance(getattr(args, "criterion", None), str):
+            # lstm_lm and fconv_lm build an adaptive softmax under adaptive_loss alone.
+            args = copy.copy(args)
+            args.criterion = "adaptive_loss"
+        model = super().build_model(args, from_checkpoint)
         self._models[model] = own
         if own.output_bands:
             conversion.read_as_bands(model)
