@@ -10,7 +10,7 @@ import copy
 import functools
 import itertools
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any, Callable, Dict, List, Optional, Union
 
 import numpy as np
@@ -224,41 +224,32 @@ class Scorer(LanguageModel):
         longest, context = self._reader.block(context_window)
         limit = sys.maxsize if document else longest
         begin = functools.partial(Blocks, self._reader, longest, context)
+        running = begin(longest - context)
         carried: Optional[CarriedText] = None
-        blocks: Optional[Blocks] = None
         if document and self._reader.reads_any_number:
             carried = CarriedText(self._reader, self._log_probs_after)
-        elif document:
-            blocks = begin(longest - context)
-
-        def alone(ids: np.ndarray) -> Iterable[Piece]:
-            if len(ids) > longest:
-                return begin(longest).pieces(ids)
-            return (Piece(np.concatenate([self._reader.first, ids[:-1]]), ids),)
 
         def scores(window: List[List[str]]) -> List[SentenceScore]:
             texts = [np.array(self.ids(words), dtype=np.int64) for words in window]
             if carried is not None:
-                found = divided(carried.log_probs(np.concatenate(texts)), texts)
+                whole = carried.log_probs(np.concatenate(texts))
+            elif document:
+                whole = self._piece_scores(running.pieces(np.concatenate(texts)))
             else:
-                each: Iterable[Iterable[Piece]] = map(alone, texts)
-                if blocks is not None:
-                    each = [blocks.pieces(np.concatenate(texts))]
-                pieces = list(itertools.chain.from_iterable(each))
-                found = self._piece_scores(pieces)
-                if document or len(pieces) > len(texts):
-                    found = divided(np.concatenate(found), texts)
+                each = (begin(longest).pieces(ids) for ids in texts)
+                whole = self._piece_scores(itertools.chain.from_iterable(each))
             return [
                 SentenceScore(part.astype(np.float64), words, self.is_oov(ids), len(ids) > limit)
-                for words, ids, part in zip(window, texts, found)
+                for words, ids, part in zip(window, texts, divided(whole, texts))
             ]
 
         return scores
 
     @torch.no_grad()
-    def _piece_scores(self, pieces: Sequence[Piece]) -> List[np.ndarray]:
-        """Return log-probabilities of each piece's targets, float32 nats."""
-        known, scores = self.dictionary, [np.zeros(0)] * len(pieces)
+    def _piece_scores(self, read: Iterable[Piece]) -> np.ndarray:
+        """Return log-probabilities of all pieces' targets, one piece after the other: float32."""
+        pieces, known = list(read), self.dictionary
+        scores = [np.zeros(0)] * len(pieces)
         pad = known.pad() if self._reader.sees_padding else known.eos()
         carries = self._reader.reads_any_number and self.is_causal
         for batch in batches(pieces, self.batch_tokens):
@@ -272,7 +263,7 @@ class Scorer(LanguageModel):
                 found = self._log_probs_after(features, targets)
             for number, part in zip(batch, divided(found, words)):
                 scores[number] = part
-        return scores
+        return np.concatenate(scores)
 
     @torch.no_grad()
     def _log_probs_after(self, features: Tensor, targets: Tensor) -> np.ndarray:
