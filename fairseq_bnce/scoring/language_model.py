@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import functools
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
@@ -58,22 +57,15 @@ ScoreLines = Callable[[List[List[str]]], List[SentenceScore]]
 class NextWords:
     """Log-probabilities of single words after n hypotheses, in nats.
 
-    Args:
-        model: any language model.
-        state: of n hypotheses; also an attribute.
+    Attributes:
+        state: of the hypotheses.
+        score: returns the log-probability of a word after a hypothesis, of two numbers.
+        scores: returns the log-probabilities (K,) of K words after a hypothesis, float64.
     """
 
-    def __init__(self, model: LanguageModel, state: AnyState):
-        self._model, self.state = model, state
-
-    def score(self, row: int, word: int) -> float:
-        """Return the log-probability of a word after one hypothesis."""
-        return float(self.scores(row, [word])[0])
-
-    def scores(self, row: int, words: Ids) -> np.ndarray:
-        """Return the log-probabilities (K,) of K words after one hypothesis: float64."""
-        state = self.state.select([row])
-        return self._model.next_log_probs(state, np.asarray(words, dtype=np.int64)[None])[0]
+    state: AnyState
+    score: Callable[[int, int], float]
+    scores: Callable[[int, Ids], np.ndarray]
 
 
 class LanguageModel:
@@ -93,6 +85,7 @@ class LanguageModel:
         batch_tokens: number of words in a batch, with padding.
         unigram_log_probs: returns estimated log-probabilities (V,) of all words without a context,
             float64, in nats.
+        next_words: returns what makes :class:`NextWords` of a state, for thousands of single words.
     """
 
     dictionary: Dictionary
@@ -105,6 +98,7 @@ class LanguageModel:
     read_on: Callable[[AnyState, Ids], AnyState]
     next_log_probs: Callable[[AnyState, Ids], np.ndarray]
     unigram_log_probs: Callable[[], np.ndarray]
+    next_words: Callable[[], Callable[[AnyState], NextWords]]
     key: object  # shared by copies of the model, also in other processes, and by their states
     device = torch.device("cpu")
     _is_oov: np.ndarray  # (V,)
@@ -113,10 +107,6 @@ class LanguageModel:
     def is_oov(self, ids: Ids) -> np.ndarray:
         """Return which of n word ids, see :meth:`ids`, are scored as ``<unk>``: (n,) bool."""
         return self._is_oov[np.asarray(ids, dtype=np.int64)]
-
-    def next_words(self) -> Callable[[AnyState], NextWords]:
-        """Return what makes :class:`NextWords` of a state, for thousands of single words."""
-        return functools.partial(NextWords, self)
 
     def score(self, sentences: Iterable[str], **options: Any) -> np.ndarray:
         """Return log-probabilities (n,) of n sentences with their ``</s>``: float64, nats.

@@ -139,15 +139,17 @@ class _NGramWords(NextWords):
     """KenLM reads a hypothesis once, for all words that are asked for."""
 
     def __init__(self, model: NGramModel, state: State):
-        super().__init__(model, state)
-        self._ngrams = model
+        self._model, self.state = model, state
         self._states: Dict[int, object] = {}  # KenLM's, by row
 
     def score(self, row: int, word: int) -> float:
-        incremental.check_id(word, len(self._ngrams.dictionary))
+        incremental.check_id(word, len(self._model.dictionary))
         if row not in self._states:
-            self._states[row] = self._ngrams._read(self.state.features[row].tolist())[0]
-        return self._ngrams._log_prob(self._states[row], word)
+            self._states[row] = self._model._read(self.state.features[row].tolist())[0]
+        return self._model._log_prob(self._states[row], word)
+
+    def scores(self, row: int, words: Ids) -> np.ndarray:
+        return np.array([self.score(row, word) for word in words])
 
 
 def _words(path: str) -> Iterator[str]:
