@@ -230,7 +230,7 @@ def test_words_of_decoders_and_lists_are_not_cut(model):
     for one in (scorer, scorer.with_exact(True)):
         texts = [line] * (5 if one.exact else 1)  # by prefixes, or not
         (want,) = one.score([line], tokenized=True)
-        assert language_model.score(one, texts)[0][0] == pytest.approx(want, abs=1e-5)
+        assert language_model.totals(one, texts)[0] == pytest.approx(want, abs=1e-5)
 
 
 def test_a_scorer_warns_once_of_many_unknown_words(model, caplog):

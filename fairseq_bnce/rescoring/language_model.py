@@ -43,21 +43,12 @@ class Added(NamedTuple):
         return [*self.scorers, *(name for name in (self.words, self.oov) if name)]
 
 
-class Scored(NamedTuple):
-    """A sentence's log-probability (nats, ``</s>`` included), words, and unknown words."""
-
-    total: float
-    words: int
-    oov: int
-
-
-def add_features(lists: Iterable[NBest], added: Added, window: int = WINDOW) -> Iterator[NBest]:
+def add_features(lists: Iterable[NBest], added: Added) -> Iterator[NBest]:
     """Add features to all hypotheses; each distinct hypothesis in a window is scored once.
 
     Args:
         lists: any number of lists.
         added: the features.
-        window: number of hypotheses to read before they are scored; at least one list.
 
     Raises:
         InputError: for a hypothesis that already has one of the features.
@@ -67,7 +58,7 @@ def add_features(lists: Iterable[NBest], added: Added, window: int = WINDOW) -> 
     for nbest in lists:
         waiting.append(nbest)
         size += len(nbest.hypotheses)
-        if size >= window:
+        if size >= WINDOW:
             yield from _added(waiting, added)
             waiting, size = [], 0
     yield from _added(waiting, added)
@@ -91,34 +82,32 @@ def _features(texts: List[str], added: Added) -> Dict[str, Dict[str, float]]:
     """Return the features of distinct texts, rounded as they are written."""
     found: Dict[str, Dict[str, float]] = {text: {} for text in texts}
     for name, scorer in added.scorers.items():
-        scored = score(scorer, texts)
-        for text, one in zip(texts, scored):
-            found[text][name] = round(one.total, 6)
-    for text, one in zip(texts, scored):
-        added.on_counts(one.words, one.oov)
-        for feature, count in ((added.words, one.words), (added.oov, one.oov)):
+        for text, total in zip(texts, totals(scorer, texts).tolist()):
+            found[text][name] = round(total, 6)
+    for text in texts:
+        words = text.split()
+        counts = len(words), int(scorer.is_oov(scorer.ids(words)).sum())
+        added.on_counts(*counts)
+        for feature, count in zip((added.words, added.oov), counts):
             if feature:
                 found[text][feature] = float(added.count_sign * count)
     return found
 
 
-def score(scorer: Model, texts: List[str]) -> List[Scored]:
-    """Score distinct sentences, by their prefixes if that is faster.
+def totals(scorer: Model, texts: List[str]) -> np.ndarray:
+    """Return log-probabilities (n,) of n distinct sentences, by prefixes if that is faster.
 
     Args:
         scorer: a :class:`fairseq_bnce.Scorer`.
         texts: the sentences, words separated by spaces.
     """
     if not (scorer.exact and share_prefixes(texts) and scorer.is_causal):
-        stream = scorer.score_stream(texts, tokenized=True)
-        return [Scored(found.total, len(found.words) - 1, found.oov) for found in stream]
+        return scorer.score(texts, tokenized=True)
     ids = [scorer.ids(text.split()) for text in texts]
     # A transformer's states hold every word, so no more than four batches of words at once.
     size = max(1, 4 * scorer.batch_tokens // (1 + max(map(len, ids))))
     groups = [ids[start : start + size] for start in range(0, len(ids), size)]
-    totals = np.concatenate([totals_by_prefixes(scorer, some) for some in groups])
-    counts = [(len(some), int(scorer.is_oov(some).sum())) for some in ids]
-    return [Scored(float(total), *both) for total, both in zip(totals, counts)]
+    return np.concatenate([totals_by_prefixes(scorer, some) for some in groups])
 
 
 def share_prefixes(texts: List[str]) -> bool:
