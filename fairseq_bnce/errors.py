@@ -4,7 +4,7 @@
 """
 
 import argparse
-from typing import Callable, Mapping, Sequence
+from typing import Callable, Sequence
 
 _QUOTED = 80  # characters of a quoted value: enough to find it again
 _MESSAGE = 600  # characters; another library's message may hold thousands of names
@@ -35,11 +35,7 @@ class ScoringError(ValueError):
         self.argument, self.required, self.got, self.value = argument, required, got, value
 
     def __str__(self) -> str:
-        return self.naming({})
-
-    def naming(self, flags: Mapping[str, str]) -> str:
-        """Return the message with the argument's flag, if it has one."""
-        name = f"{flags.get(self.argument, self.argument)} {self.value}".strip()
+        name = f"{self.argument} {self.value}".strip()
         return f"{name}: required {self.required}, got {self.got}"
 
 

@@ -68,7 +68,8 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
         message = f"required the package {error.name}, {got}"
         return _print_error(error.msg if "pip install" in error.msg else message)
     except ScoringError as error:
-        return _print_error(error.naming(_FLAGS))
+        error.argument = _FLAGS.get(error.argument, error.argument)
+        return _print_error(str(error))
     except (InputError, UnsupportedModelError, OSError) as error:  # other errors are bugs
         return _print_error(str(error))
 
