@@ -151,12 +151,8 @@ def _trained_words(states: Mapping[nn.Module, ScoringState], context_window: int
     Infinity if none of them has positions, since it then reads on from any word; and for a context
     window of more words than the models were trained on, which asks for all positions.
     """
-    longest = [
-        state.longest_context or math.inf
-        for model, state in states.items()
-        if readers.has_positions(model)
-    ]
-    words = min(longest, default=math.inf) - context_window
+    read = (s.longest_context for model, s in states.items() if readers.has_positions(model))
+    words = min(filter(None, read), default=math.inf) - context_window
     return words if words > 0 else math.inf
 
 
@@ -169,9 +165,8 @@ def _is_of_fairseq(model: nn.Module) -> bool:
     return all(c.__module__.split(".")[0] in ("fairseq", "fairseq_bnce") for c in classes)
 
 
-def _mix_in(model: nn.Module, how: Normalisation) -> None:
+def _mix_in(model: Any, how: Normalisation) -> None:
     if not isinstance(model, _Scoring):
         own = type(model)
         model.__class__ = type(own.__name__, (_Scoring, own), {"__module__": own.__module__})
-    scoring: Any = model  # mypy does not see the new class
-    scoring.normalisation = how
+    model.normalisation = how
