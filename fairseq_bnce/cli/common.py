@@ -158,8 +158,8 @@ def load_scorer(kind: Any, options: argparse.Namespace, **settings: object) -> A
 
 def load_model(
     options: argparse.Namespace, default: TrainingText | None = None, **settings: object
-) -> LanguageModel:
-    """Load the model of :func:`add_model_flags`, and mix it with others if asked to.
+) -> tuple[LanguageModel, ModelWords]:
+    """Load the model of :func:`add_model_flags`, mixed with others if asked to, and its words.
 
     Args:
         options, default: of :func:`model_words`.
@@ -181,19 +181,19 @@ def load_model(
         except UnsupportedModelError as error:
             raise InputError(f"{flag}: {error}") from None
     if not options.mix_with:
-        return models[0]
+        return models[0], model_words(options, models[0], default)
     weights = options.mix_weight
     if isinstance(weights, list) and len(weights) < len(models):
         weights = [*weights, 1 - sum(weights)]
     mixture = Mixture(models, weights)
+    words = model_words(options, mixture, default)
     if options.mix_tune:
-        words = model_words(options, mixture, default)
         mixture.fit(map(words, TextLines([options.mix_tune])), tokenized=True, **settings)
         found = ",".join(f"{weight:.4f}" for weight in mixture.weights)
         logger.warning(f"--mix-weight {found} fits {options.mix_tune} best")
     if options.mix_weights_out:
         mixture.save(options.mix_weights_out)
-    return mixture
+    return mixture, words
 
 
 def model_words(

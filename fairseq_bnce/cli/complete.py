@@ -72,17 +72,13 @@ def _scores(options: argparse.Namespace, paths: List[str], questions: List[Quest
     totals = dict.fromkeys(names, np.zeros(sum(sizes)))
     novels = None if options.tokenize else TrainingText(PENN, lowercase=True)
     of_paths = [argparse.Namespace(**{**vars(options), "path": path}) for path in paths]
-    for model in [common.load_model(own, novels) for own in of_paths]:
-        words = common.model_words(options, model, novels)
+    for model, words in [common.load_model(own, novels) for own in of_paths]:
         texts = [words(text) for question in questions for text in question.sentences]
         for name in names:
             scorer = model.with_exact(True) if name == "exact" else model
-            windows = scorer.score_windows(texts, tokenized=True)
+            windows = words.counting(scorer.score_windows(texts, tokenized=True))
             windows = common.shown(windows, options, total=len(texts), desc=name, unit=" sentences")
-            scored = [score for window in windows for score in window]
-            totals[name] = totals[name] + [score.total for score in scored]
-        words.count(sum(len(s.words) - 1 for s in scored), sum(s.oov for s in scored))
-        words.end()
+            totals[name] = totals[name] + [score.total for window in windows for score in window]
     return {name: np.split(values, np.cumsum(sizes)[:-1]) for name, values in totals.items()}
 
 

@@ -123,13 +123,10 @@ def _fill(found: Diagnosis, scorer: Scorer, options: argparse.Namespace) -> None
     words, text = common.model_words(options, scorer), TextLines(options.files)
     kept = found.kept
     lines: Iterable[str] = text if kept is None or options.document else sampled(text, kept.most)
-    windows = found.fill(scorer, map(words, lines), document=options.document)
+    windows = words.counting(found.fill(scorer, map(words, lines), document=options.document))
     for _ in common.shown(windows, options, text=text):
-        if kept is not None and kept.is_full:
-            break
-    words.count(found.count - found.lines, found.oov)
-    words.end()
-    if not found.count:
+        pass
+    if not found.lines:
         raise InputError("text: required at least one line, got none")
 
 

@@ -224,13 +224,12 @@ class _Rescoring:
         if not self.added:
             yield from lists
             return
-        scorer = common.load_model(self.options)
-        words = common.model_words(self.options, scorer)
+        scorer, words = common.load_model(self.options)
         scorers = {self.options.feature: scorer}
         if "both" in self.added:
             scorers[self.added["both"]] = scorer.with_exact(True)
         counts = (self.added.get("count_words"), self.added.get("count_oov"))
-        added = Added(scorers, *counts, self.format.count_sign, words, words.count)
+        added = Added(scorers, *counts, self.format.count_sign, words)
         found, how = add_features(lists, added), self.options
         yield from common.shown(found, how, lambda nbest: (1, nbest.words()), unit=" lists")
         words.end()

@@ -98,8 +98,7 @@ def run(options: argparse.Namespace) -> None:
 def _score(text: TextLines, out: Output, options: argparse.Namespace) -> None:
     """Write the scores of the text."""
     blocks = {"document": options.document, "context_window": options.context_window}
-    scorer = common.load_model(options, **blocks)
-    words = common.model_words(options, scorer)
+    scorer, words = common.load_model(options, **blocks)
     if options.given and not scorer.is_causal:
         raise InputError("--given: required a model of past words, got --bidirectional-context")
     beams: Deque[Tuple[str, float]] = collections.deque()
@@ -118,12 +117,11 @@ def _score(text: TextLines, out: Output, options: argparse.Namespace) -> None:
     # Lines of scores on the same terminal show the progress.
     has_bar = options.summary or options.out or not (sys.stdout and sys.stdout.isatty())
     windows = scorer.score_windows(lines, tokenized=True, is_ready=text.is_ready, **blocks)
+    windows = words.counting(windows)
     for window in common.shown(windows, options, text=text, is_wanted=has_bar):
         for score in window:
-            words.count(len(score.words) - 1, score.oov)  # </s> left out
-            if options.given or options.no_eos:
-                first = contexts.popleft() if options.given else 0
-                score = _words(score, first, -1 if options.no_eos else None)
+            first = contexts.popleft() if options.given else 0
+            score = _words(score, first, -1 if options.no_eos else None)
             score = score._replace(log_probs=score.log_probs / nats)
             whole = _joined(score, options.join_subwords)
             if options.nemo:
@@ -138,7 +136,6 @@ def _score(text: TextLines, out: Output, options: argparse.Namespace) -> None:
         out.flush()
     if options.summary:
         out.write(_summary(sums, options))
-    words.end()
 
 
 def shard(text: str) -> Tuple[int, int]:

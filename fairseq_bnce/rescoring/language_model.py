@@ -5,12 +5,13 @@ hypotheses side by side, and hypotheses that begin alike are one until they diff
 """
 
 import itertools
-from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional
+from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional
 
 import numpy as np
 
 from fairseq_bnce.rescoring.lists import NBest
 from fairseq_bnce.text.reading import readable
+from fairseq_bnce.text.training_text import ModelWords
 
 Model = Any  # a LanguageModel of scoring/, whose modules need fairseq
 WINDOW = 2048  # hypotheses scored together: enough for batches of similar lengths
@@ -27,16 +28,14 @@ class Added(NamedTuple):
         words: name of the feature that counts words without ``</s>``; None for no such feature.
         oov: name of the feature that counts unknown words; None for no such feature.
         count_sign: 1, or -1 if features are negative costs.
-        make_words: returns the model's words of a hypothesis, separated by spaces.
-        on_counts: called with the words and unknown words of each distinct text.
+        model_words: cuts hypotheses, and warns of unknown words.
     """
 
     scorers: Dict[str, Model]
-    words: Optional[str] = None
-    oov: Optional[str] = None
-    count_sign: int = 1
-    make_words: Callable[[str], str] = str
-    on_counts: Callable[[int, int], None] = lambda words, oov: None
+    words: Optional[str]
+    oov: Optional[str]
+    count_sign: int
+    model_words: ModelWords
 
     def names(self) -> List[str]:
         """Return the features' names, in the order in which they are added."""
@@ -71,7 +70,7 @@ def _added(lists: List[NBest], added: Added) -> List[NBest]:
             required = f"a list without {name!r}, which is to be added (or another --feature)"
             raise hypothesis.line.error(required, "a list that has it")
     distinct = dict.fromkeys(hypothesis.words for hypothesis in hypotheses)
-    texts = {words: added.make_words(readable(words)) for words in distinct}
+    texts = {words: added.model_words(readable(words)) for words in distinct}
     features = _features(list(dict.fromkeys(texts.values())), added)
     for hypothesis in hypotheses:
         hypothesis.added.update(features[texts[hypothesis.words]])
@@ -87,7 +86,7 @@ def _features(texts: List[str], added: Added) -> Dict[str, Dict[str, float]]:
     for text in texts:
         words = text.split()
         counts = len(words), int(scorer.is_oov(scorer.ids(words)).sum())
-        added.on_counts(*counts)
+        added.model_words.count(*counts)
         for feature, count in zip((added.words, added.oov), counts):
             if feature:
                 found[text][feature] = float(added.count_sign * count)

@@ -89,20 +89,19 @@ class Diagnosis:
         kept: see :func:`measuring`; also an attribute.
 
     Attributes:
-        count, lines, oov: how many contexts, lines and unknown words there are.
+        lines: of the text, words separated by spaces.
     """
 
     def __init__(self, worst: int = 20, kept: Optional[Contexts] = None):
         self.worst, self.kept = worst, kept
         self._parts: List[np.ndarray] = []
-        self._texts: List[str] = []
+        self.lines: List[str] = []
         self._is_document = False
-        self.count = self.lines = self.oov = 0
 
     def fill(
         self, scorer: Scorer, lines: Iterable[str], *, document: bool = False
     ) -> Iterator[List[SentenceScore]]:
-        """Add a text, window by window.
+        """Add a text, window by window, until ``kept`` is full.
 
         Args:
             scorer: of the model.
@@ -117,10 +116,10 @@ class Diagnosis:
         for window in scorer.score_windows(lines, document=document, tokenized=True):
             for line in window:
                 self._parts.append(line.log_probs.astype(np.float32))
-                self._texts.append(" ".join(line.words))
-                self.count, self.lines = self.count + len(line.words), self.lines + 1
-                self.oov += line.oov
+                self.lines.append(" ".join(line.words))
             yield window
+            if self.kept is not None and self.kept.is_full:
+                return
 
     @property
     def measures(self) -> Measures:
@@ -141,7 +140,7 @@ class Diagnosis:
     def _context(self, line: int, place: int) -> Context:
         """Return the context of a line's word ``place``, counted from the line's end: below 0."""
         first = max(0, line - _CONTEXT_WORDS) if self._is_document else line
-        *before, word = " ".join(self._texts[first : line + 1]).split(" ")[: place + 1 or None]
+        *before, word = " ".join(self.lines[first : line + 1]).split(" ")[: place + 1 or None]
         _, deviation, entropy, *_ = self._parts[line][place].tolist()
         return Context(deviation, entropy, " ".join(before[-_CONTEXT_WORDS:]), word)
 

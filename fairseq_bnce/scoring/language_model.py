@@ -168,15 +168,10 @@ class LanguageModel:
         """
         if isinstance(lines, (str, bytes)):
             raise ScoringError("sentences", "an iterable of strings", "a single string")
-        score = self._line_scorer(document, context_window)
-        checked = None if tokenized else copy.copy(self._words)  # counts from 0
-        for window in self._windows(lines, is_ready, checked.cut if checked else str.split):
-            scored = score(window)
-            if checked:
-                checked.count(sum(map(len, window)) - len(window), sum(s.oov for s in scored))
-            yield scored
-        if checked:
-            checked.end()
+        words = copy.copy(self._words)  # counts from 0
+        windows = self._windows(lines, is_ready, str.split if tokenized else words.cut)
+        scored = map(self._line_scorer(document, context_window), windows)
+        yield from scored if tokenized else words.counting(scored)
 
     def ids(self, words: Sequence[str]) -> List[int]:
         """Return word ids; the id of ``<unk>`` for words that the model does not know.

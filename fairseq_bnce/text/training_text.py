@@ -10,7 +10,7 @@ import functools
 import json
 import logging
 from pathlib import Path
-from typing import Dict, List, NamedTuple, Optional, Set, Union
+from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Set, Union
 
 from fairseq_bnce.errors import InputError, require
 from fairseq_bnce.text import reading, tokens
@@ -155,6 +155,14 @@ class ModelWords:
         self._count, self._unknown = self._count + words, self._unknown + unknown
         if self._count >= FIRST:
             self.end()
+
+    def counting(self, windows: Iterable[Any]) -> Iterator[Any]:
+        """Yield lists of :class:`fairseq_bnce.scoring.SentenceScore`, and count their words."""
+        for window in windows:
+            for score in window:
+                self.count(len(score.words) - 1, score.oov)
+            yield window
+        self.end()
 
     def end(self) -> None:
         """Warn once if more than a fifth of the words are unknown."""
