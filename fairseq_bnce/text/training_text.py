@@ -78,7 +78,7 @@ class TrainingText(NamedTuple):
         ``<unk>`` stays one word. ``<s>`` before and ``</s>`` behind the line are dropped, since
         scoring adds its own.
         """
-        return self._finished(_cut(self.tokenizer, self.language, line, self.normalize))
+        return self._finished(self._cut(line))
 
     def new_words(self, line: str) -> List[str]:
         """Cut a line as :meth:`words` does, unless it is cut already.
@@ -89,10 +89,9 @@ class TrainingText(NamedTuple):
         words = tokens.normalized_words(line.split(), self.normalize, self.language)
         # A full stop may belong to its word, which depends on how the next word begins.
         following = [word[:1] for word in words[1:]] + [""]
-        is_cut = all(
-            _stays(self.tokenizer, self.language, word, after if word.endswith(".") else "")
-            for word, after in zip(words, following)
-        )
+        after = [first if word[-1] == "." else "" for word, first in zip(words, following)]
+        stays = functools.partial(_stays, self._replace(normalize=None))
+        is_cut = all(map(stays, words, after))
         return self._finished(words) if is_cut else self.words(line)
 
     def _finished(self, words: List[str]) -> List[str]:
@@ -101,22 +100,20 @@ class TrainingText(NamedTuple):
         words = words[1:] if words[:1] == [tokens.BOS] else words
         return words[:-1] if words[-1:] == [tokens.EOS] else words
 
-
-def _cut(tokenizer: str, language: Optional[str], line: str, how: Optional[str]) -> List[str]:
-    if tokenizer == PENN:
-        return penn_words(tokens.normalized(line, how, language))
-    return tokens.words_of(line, language, how)
+    def _cut(self, line: str) -> List[str]:
+        if self.tokenizer == PENN:
+            return penn_words(tokens.normalized(line, self.normalize, self.language))
+        return tokens.words_of(line, self.language, self.normalize)
 
 
 @functools.lru_cache(_REMEMBERED)
-def _stays(tokenizer: str, language: Optional[str], word: str, after: str) -> bool:
+def _stays(made: TrainingText, word: str, after: str) -> bool:
     """Return whether a word stays one word, alone or beside another word."""
-    cut = functools.partial(_cut, tokenizer, language, how=None)
-    if word in tokens.SPECIALS or tokenizer == PENN and word == "'t":  # "'t is"
+    if word in tokens.SPECIALS or made.tokenizer == PENN and word == "'t":  # "'t is"
         return True
-    if after and cut(f"{word} {after}") == [word, after]:
+    if after and made._cut(f"{word} {after}") == [word, after]:
         return True
-    return cut(word) == [word] or cut(f"x{word}") == ["x", word]
+    return made._cut(word) == [word] or made._cut(f"x{word}") == ["x", word]
 
 
 class ModelWords:
