@@ -128,12 +128,13 @@ def add_files(parser: argparse.ArgumentParser) -> None:
 # ---------------------------------------------------------------- the model and its words
 
 
-def load_scorer(kind: Any, options: argparse.Namespace, **settings: object) -> Any:
+def load_scorer(kind: Any, options: argparse.Namespace, path: Any = None, **settings: Any) -> Any:
     """Load the model of :func:`add_model_flags`.
 
     Args:
         kind: the class of the scorer.
         options: of the command line.
+        path: of another checkpoint than --path, with its own dict.txt.
         **settings: of the class, where the command line has no such flag.
     """
     import torch
@@ -153,7 +154,8 @@ def load_scorer(kind: Any, options: argparse.Namespace, **settings: object) -> A
     torch.backends.cudnn.allow_tf32 = False
     dtype = getattr(torch, options.dtype)
     settings.update(device=options.device, dtype=dtype, batch_tokens=options.batch_tokens)
-    return kind(checkpoints.load(str(options.path), options.data), **settings)
+    data = options.data if path is None else None
+    return kind(checkpoints.load(str(path or options.path), data), **settings)
 
 
 def load_model(
@@ -170,12 +172,11 @@ def load_model(
 
     models: list[LanguageModel] = [load_scorer(Scorer, options)]
     for path in options.mix_with:
-        own = argparse.Namespace(**{**vars(options), "path": path, "data": None})
         flag = f"--mix-with {path}"
         with file_errors(flag):
             is_ngram = is_ngram_file(path)
         try:
-            models += [NGramModel(path) if is_ngram else load_scorer(Scorer, own)]
+            models += [NGramModel(path) if is_ngram else load_scorer(Scorer, options, path)]
         except ScoringError as error:
             raise ScoringError(flag, error.required, error.got) from None
         except UnsupportedModelError as error:

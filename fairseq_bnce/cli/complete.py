@@ -49,8 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     """Answer the questions."""
     # A file whose name has the separator is one model.
-    is_one = os.path.isfile(options.path)
-    paths = [options.path] if is_one else options.path.split(os.pathsep)
+    paths = [options.path] if os.path.isfile(options.path) else options.path.split(os.pathsep)
     inputs = [name for path in paths for name in common.model_files(path, options.data)]
     inputs += [options.questions, options.answers]
     common.check_files(options, {"--out": options.out}, inputs)

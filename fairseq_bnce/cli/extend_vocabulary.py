@@ -98,8 +98,7 @@ def run(options: argparse.Namespace) -> None:
         torch.save(content, path)
         state = ScoringState(content["task_state"])
         if state.mu_z is not None:  # measure log Z_c where new words are read, too
-            options = argparse.Namespace(**{**vars(options), "path": path, "data": None})
-            contexts = contexts_of(common.load_scorer(RowFinder, options, exact=True))
+            contexts = contexts_of(common.load_scorer(RowFinder, options, path, exact=True))
             state.mu_z += contexts.mean(contexts.log_z) - mean
             torch.save(content, path)
     print(json.dumps(report, indent=1))

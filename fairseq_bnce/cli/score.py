@@ -193,8 +193,7 @@ def _beam_texts(lines: Iterable[str], beams: Deque[Tuple[str, float]]) -> Iterat
         try:
             beams.append((text, float(score)))
         except ValueError:
-            required = "--nemo: required a text, a tab and a number"
-            raise _bad_line(required, number, line) from None
+            raise _bad_line("--nemo: required a text, a tab and a number", number, line) from None
         yield text
 
 

@@ -211,8 +211,7 @@ class LanguageModel:
     def _ids(self, state: AnyState, word_ids: Ids, dims: int = 1) -> Tensor:
         """Return ids of words, (n,) or (n, K), after a state of n hypotheses."""
         self._check(state)
-        known = len(self.dictionary)
-        return as_ids("word_ids", word_ids, len(state), known, self.device, dims)
+        return as_ids("word_ids", word_ids, len(state), len(self.dictionary), self.device, dims)
 
     def _set_training_text(self, text: Optional[TrainingText]) -> None:
         made, see = text or TrainingText(), "Scorer.score_windows"

@@ -109,6 +109,5 @@ def finite(scores: np.ndarray) -> np.ndarray:
     """
     bad = scores[~np.isfinite(scores)]
     if bad.size:
-        got = f"{bad[0]}: the model's numbers overflow"
-        raise ScoringError("scores", "finite numbers", got)
+        raise ScoringError("scores", "finite numbers", f"{bad[0]}: the model's numbers overflow")
     return scores

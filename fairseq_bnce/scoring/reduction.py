@@ -73,11 +73,6 @@ class Contexts:
         return [(part[:, :-1], part[:, -1]) for part in parts]
 
 
-def default_rows(words: int) -> int:
-    """Return a fiftieth of the vocabulary, within bounds."""
-    return min(words, max(16, min(1000, words // 50)))
-
-
 @torch.no_grad()
 def fit(features: Tensor, log_z: Tensor, layer: OutputLayer, rows: int) -> ReducedPartition:
     """Fit a reduced partition function, by least squares of log Z_c.

@@ -199,8 +199,7 @@ class Scorer(LanguageModel):
 
     def next_words(self) -> Callable[[State], NextWords]:
         """Return what makes :class:`HostWords` of a state."""
-        words = len(self.dictionary)
-        raw = HostScores(self._reader.layer, self.dictionary.unk(), words)
+        raw = HostScores(self._reader.layer, self.dictionary.unk(), len(self.dictionary))
         return lambda state: HostWords(raw, state, self.normalisers(state))
 
     def unigram_log_probs(self) -> np.ndarray:
