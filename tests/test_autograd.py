@@ -8,6 +8,7 @@ from functools import partial
 import pytest
 import torch
 from tools import subclasses
+from torch.utils.checkpoint import checkpoint
 
 import fairseq_bnce
 from fairseq_bnce import losses
@@ -82,3 +83,11 @@ def test_a_second_backward_pass_needs_the_graph(call):
     assert all(map(torch.equal, first, derivatives(value, tensors)))
     with pytest.raises(RuntimeError):
         derivatives(value, tensors)
+
+
+@ALL_CALLS
+def test_gradients_under_checkpointing(call):
+    tensors = inputs()
+    expected = derivatives(call(*tensors).sum(), tensors)
+    value = checkpoint(call, *tensors, use_reentrant=False)
+    assert all(map(torch.equal, expected, derivatives(value.sum(), tensors)))

@@ -195,8 +195,8 @@ class _SharedLoss(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> Tuple[Optional[Tensor], ...]:
         gradients, ctx.gradients = ctx.gradients, None
         if gradients is None:  # one loss a token, or a second pass through a graph that is kept
-            factor = grad.expand(len(ctx.saved_tensors[0]))
-            _, gradients = _evaluate(ctx.saved_tensors, ctx.objective, factor, True)
+            inputs = ctx.saved_tensors  # under torch's checkpointing, they are there once
+            _, gradients = _evaluate(inputs, ctx.objective, grad.expand(len(inputs[0])), True)
         else:
             for gradient in gradients:
                 if gradient is not None:
