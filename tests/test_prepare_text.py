@@ -106,6 +106,13 @@ def test_standard_input(tmp_path, monkeypatch) -> None:
     assert read(text / "train.txt") == ["a b", "b c"]
 
 
+@pytest.mark.parametrize("flag", ["--train", "--input"])
+def test_files_after_a_flag_that_is_given_again(tmp_path, flag) -> None:
+    files = [write_lines(tmp_path / name, [f"{name} {name}"]) for name in "abc"]
+    text = text_only(tmp_path, flag, *files[:2], flag, files[2], "--split", 1, 0, 0)
+    assert read(text / "train.txt") == ["a a", "b b", "c c"]
+
+
 # ---------------------------------------------------------------- splits
 
 

@@ -374,7 +374,9 @@ def test_several_weights_after_one_flag(rescore, nbest, tmp_path, monkeypatch, s
     monkeypatch.chdir(tmp_path)
     (tmp_path / "a=1").write_bytes(nbest.read_bytes())
     weights = ["--weights", "score=-1", "TM=0.5"]
-    for flags in ([*weights, "a=1"], [nbest, *weights], [weights[0], "score=-1,", "TM=0.5", nbest]):
+    again = ["--weights", "score=-1", "--weights", "TM=0.5", "a=1"]
+    comma = ["--weights", "score=-1,", "TM=0.5", nbest]
+    for flags in ([*weights, "a=1"], [nbest, *weights], comma, again):
         assert rescore(*flags, model=None) == want
     stdin(nbest)
     assert rescore(*weights, "-", model=None) == want

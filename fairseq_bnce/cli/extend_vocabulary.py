@@ -51,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = common.flag_adder(parser)
     add("--words", "new words, one a line", metavar="FILE")
     text = "text with the new words (a model's features are taken from up to 500,000 words)"
-    add("--text", text, metavar="FILE", nargs="+")
+    add("--text", text, metavar="FILE", nargs="+", action="extend")
     text = "without --words: how often a new word occurs in the text, at least (default: 1)"
     add("--min-count", text, metavar="N", type=at_least(1), default=1)
     add("--out", "new or empty folder", metavar="DIR", type=Path, required=True)

@@ -33,10 +33,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add all options of ``fairseq-bnce prepare-text``."""
     text = "UTF-8, a sentence a line; '-' is standard input. Either files for each split:"
     add = flag_adder(parser.add_argument_group("text", text))
+    files: dict[str, Any] = {"metavar": "FILE", "nargs": "+", "action": "extend"}
     for split in SPLITS:
-        add(f"--{split}", f"text for {split}", nargs="+", metavar="FILE")
+        add(f"--{split}", f"text for {split}", **files)
     group = parser.add_argument_group("or one text to split")
-    flag_adder(group)("--input", "text to split", nargs="+", metavar="FILE")
+    flag_adder(group)("--input", "text to split", **files)
     add_split_options(group)
     group = parser.add_argument_group("words")
     add = flag_adder(group)

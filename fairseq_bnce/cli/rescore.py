@@ -86,7 +86,7 @@ def _cost(text: str) -> Tuple[str, str]:
 def _add_weight_flags(parser: argparse.ArgumentParser) -> None:
     add = common.flag_adder(parser.add_argument_group("weights"))
     text = "weights to sort the lists by; with --tune, the start of the search"
-    add("--weights", text, metavar=("FILE|NAME=V", "NAME=V"), nargs="+")
+    add("--weights", text, metavar=("FILE|NAME=V", "NAME=V"), nargs="+", action="extend")
     references = {"metavar": "REF", "action": "append", "default": []}
     add("--tune", "fit the weights to these references", **references)
     add("--ref", "measure --weights by these references", **references)
