@@ -1,7 +1,7 @@
 """The noise distribution q over the vocabulary: its log-probabilities and draws from it."""
 
 import math
-from typing import Optional, Sequence, Tuple, Union
+from typing import Callable, Dict, NamedTuple, Optional, Sequence, Tuple, Union
 
 import torch
 from torch import Tensor
@@ -108,6 +108,28 @@ def _floored(weights: Tensor, unseen: Tensor) -> Tensor:
     seen = weights[~unseen]
     floor = min(float(seen.min()) / 2, _FLOOR_SHARE * float(seen.sum()) / count)
     return weights.masked_fill(unseen, floor)
+
+
+class NoiseKind(NamedTuple):
+    """How a kind of noise is made.
+
+    Attributes:
+        make: of counts (V,), or of V if it reads no counts; then of a power if it takes one.
+        reads_counts: whether it depends on the training text.
+        takes_power: whether counts are raised to a power.
+    """
+
+    make: Callable[..., NoiseDistribution]
+    reads_counts: bool = True
+    takes_power: bool = False
+
+
+# By the values of --noise.
+KINDS: Dict[str, NoiseKind] = {
+    "unigram": NoiseKind(NoiseDistribution, takes_power=True),
+    "log-uniform": NoiseKind(NoiseDistribution.log_uniform),
+    "uniform": NoiseKind(NoiseDistribution.uniform, reads_counts=False),
+}
 
 
 def _checked(given: object) -> Tensor:

@@ -17,13 +17,14 @@ from omegaconf import II, DictConfig, OmegaConf
 
 from fairseq_bnce.errors import FlagsError
 from fairseq_bnce.flag import flag
+from fairseq_bnce.noise import KINDS
 from fairseq_bnce.optim.registered import RowSparseFairseqOptimizer
 
 RANKING_ALPHA = 0.1  # the default --self-norm-alpha of --objective ranking
 
 # fairseq makes flags with choices of these types.
 OutputBias: ChoiceEnum = ChoiceEnum(["none", "uniform", "unigram"])
-Noise: ChoiceEnum = ChoiceEnum(["unigram", "log-uniform", "uniform"])
+Noise: ChoiceEnum = ChoiceEnum(list(KINDS))
 
 
 @dataclass
@@ -265,7 +266,7 @@ def _check_training(values: Options, config: DictConfig, task: type, problems: _
     for name in _OF_TASK:
         fits = hasattr(task, "trains") or not getattr(config, name, None)
         problems.require(name, "--task language_modeling", task.__name__, fits)
-    fits = values.noise_power == 1 or values.noise == "unigram"
+    fits = values.noise_power == 1 or KINDS[values.noise].takes_power
     problems.require("noise_power", f"1 with --noise {values.noise}", values.noise_power, fits)
     alphas, is_binary = list(values.self_norm_alpha), values.objective == "binary"
     required = "--objective ranking, which has a penalty"

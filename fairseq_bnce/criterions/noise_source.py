@@ -11,7 +11,7 @@ from torch import Tensor
 from fairseq_bnce import ranks
 from fairseq_bnce.criterions.flags import Options, value_at
 from fairseq_bnce.data.token_counts import training_target_counts
-from fairseq_bnce.noise import NoiseDistribution
+from fairseq_bnce.noise import KINDS, NoiseDistribution
 
 logger = logging.getLogger(__name__)
 
@@ -61,12 +61,11 @@ class NoiseSource:
     @functools.cached_property
     def distribution(self) -> NoiseDistribution:
         """Return the distribution that noise is sampled from."""
-        kind, power = self._options.noise, self._options.noise_power
-        if kind == "uniform":
-            return NoiseDistribution.uniform(len(self._task.target_dictionary))
-        if kind == "log-uniform":
-            return NoiseDistribution.log_uniform(self._counts)
-        return self.unigram if power == 1 else NoiseDistribution(self._counts, power)
+        kind, power = KINDS[self._options.noise], self._options.noise_power
+        if kind.make is NoiseDistribution and power == 1:
+            return self.unigram
+        of = self._counts if kind.reads_counts else len(self._task.target_dictionary)
+        return kind.make(of, power) if kind.takes_power else kind.make(of)
 
     @functools.cached_property
     def _counts(self) -> Tensor:
