@@ -240,6 +240,7 @@ class SelfNormalizingCriterion(CriterionWithLogZ):
         required = f"an architecture that predicts its {words:,} words (transformer_lm, rnn_lm)"
         got = f"{type(layer.decoder).__name__}, which predicts {len(layer):,}"
         require("--output-dictionary-size", required, got, len(layer) == words)
+        row_sparse.name_rows(model, *layer.parameters())
         if self.options.row_sparse:
             legacy = self.options.ddp_backend in ("legacy_ddp", "no_c10d")
             row_sparse.mark(model, *layer.parameters(), legacy_ddp=legacy)

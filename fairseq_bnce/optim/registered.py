@@ -32,7 +32,7 @@ class RuleConfig(FairseqDataclass):
         0.0, "weight decay; must be 0 with --row-sparse", argparse_alias="--wd"
     )
     dense_lr_scale: float = flag(
-        1.0, "with --row-sparse: what --lr is multiplied by for all parameters that are not rows"
+        1.0, "what --lr is multiplied by for all but the rows of embeddings and output layer"
     )
     lr: List[float] = II("optimization.lr")
 
@@ -73,9 +73,9 @@ class RowSparseFairseqOptimizer(FairseqOptimizer):
         super().__init__(cfg)
         scale = getattr(cfg, "dense_lr_scale", 1.0)
         params = list(params)
-        own = [p for p in params if scale == 1 or row_sparse.is_marked(p)]
-        scaled = [p for p in params if scale != 1 and not row_sparse.is_marked(p)]
-        required = "above 0, and 1 without --row-sparse"
+        own = [p for p in params if scale == 1 or row_sparse.has_rows(p)]
+        scaled = [p for p in params if scale != 1 and not row_sparse.has_rows(p)]
+        required = "above 0, and 1 under fairseq's criteria and under plain --fp16 or --bf16"
         require("--dense-lr-scale", required, scale, scale > 0 and bool(own))
         groups = [{"params": own}, {"params": scaled, "lr_scale": scale}][: 1 + bool(scaled)]
         self._optimizer = self.rule(groups, **self.optimizer_config)

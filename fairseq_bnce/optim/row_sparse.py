@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from fairseq_bnce import ranks
 from fairseq_bnce.losses.words import HALVES, at_least_float32, distinct, first_order
 
-_MARK = "fairseq_bnce_row_sparse"
+_ROWS, _MARK = "fairseq_bnce_rows", "fairseq_bnce_row_sparse"
 # Attributes: of a parameter that fairseq's legacy_ddp leaves to its owner; of a model, the names of
 # the parameters that torch's DistributedDataParallel, which refuses sparse gradients, leaves alone.
 _LEGACY_DDP_MARK = "expert"
@@ -28,6 +28,19 @@ if torch.__version__ >= "2":
     _make_sparse = functools.partial(torch.sparse_coo_tensor, check_invariants=False)
 else:
     _make_sparse = torch._sparse_coo_tensor_unsafe  # type: ignore[attr-defined]  # of torch 1.13
+
+
+def name_rows(model: nn.Module, *parameters: Tensor) -> None:
+    """Tell the optimiser that ``parameters`` and the model's word embeddings have rows of words."""
+    # type(): learned positions are a subclass.
+    embeddings = [module.weight for module in model.modules() if type(module) is nn.Embedding]
+    for parameter in [*parameters, *embeddings]:
+        setattr(parameter, _ROWS, True)
+
+
+def has_rows(parameter: Tensor) -> bool:
+    """Return whether this parameter has a row, or a number, for each word."""
+    return getattr(parameter, _ROWS, False)
 
 
 def mark(model: nn.Module, *parameters: Tensor, legacy_ddp: bool = False) -> None:
