@@ -137,11 +137,11 @@ all="0.16x0.2 0.2x0.2 0.24x0.2 0.24x0.15 0.24x0.1 0.22x0.14"
 rates gru200 rates/gru-1600 0.1x1 0.14x1 0.2x1 0.08x0.5 0.16x0.5 0.32x0.5 0.32x0.2 0.45x0.15 $all
 rates adagrad200 rates/lstm-1600 0.14x1 0.08x0.5 0.16x0.5 0.32x0.5 0.32x0.2 0.45x0.15 0.64x0.15 0.64x0.1 0.9x0.1 $all
 rates adam200 rates/transformer-1600 0.04x1 0.08x0.1 0.16x0.1 0.32x0.1 $all
-targets=400 rates gru200 rates/gru-400 0.16x0.5 0.22x0.14
-targets=400 rates adagrad200 rates/lstm-400 0.22x0.14
+targets=400 rates gru200 rates/gru-400 0.16x0.5 0.22x0.14 0.24x0.2 0.32x0.2 0.45x0.15
+targets=400 rates adagrad200 rates/lstm-400 0.22x0.14 0.32x0.2 0.45x0.15
 targets=400 rates adam200 rates/transformer-400 0.16x0.1 0.22x0.14
-targets=6400 rates gru200 rates/gru-6400 0.16x0.5 0.22x0.14
-targets=6400 rates adagrad200 rates/lstm-6400 0.16x0.5 0.32x0.5 0.22x0.14
+targets=6400 rates gru200 rates/gru-6400 0.16x0.5 0.22x0.14 0.24x0.2 0.32x0.2 0.45x0.15 0.64x0.15 0.9x0.1
+targets=6400 rates adagrad200 rates/lstm-6400 0.16x0.5 0.32x0.5 0.22x0.14 0.32x0.2 0.45x0.15 0.64x0.15 0.9x0.1
 targets=6400 rates adam200 rates/transformer-6400 0.16x0.1 0.22x0.14
 # The novels of adaptive-softmax.sh.
 data=novels updates=1000 rates adagrad200 rates/novels-lstm 0.16x0.5 0.1x1 0.24x0.2 0.22x0.14 0.45x0.15 0.64x0.1

@@ -14,7 +14,7 @@ word comes.
 beside the checkpoint, with .calibrated before the suffix of its name. With
 --reduced-partition, it writes a reduced partition function as well, which
 brings the unnormalised scores of any model close to exact ones. The function
-has ROWS rows (default: a fiftieth of the vocabulary, at most 1,000). It is
+has ROWS rows (default: a twentieth of the vocabulary, at most 1,000). It is
 fitted to at most 200,000 contexts of the text, from random lines (with
 --document, to the first ones).
 """

@@ -156,14 +156,15 @@ def fit_offset(
     Args:
         scorer: of the model.
         contexts: of a text, see :func:`measuring`.
-        rows: of the reduced partition function; 0 for a fiftieth of the vocabulary, within bounds.
+        rows: of the reduced partition function; 0 for a twentieth of the vocabulary, within bounds.
 
     Raises:
         ValueError: see :func:`fairseq_bnce.scoring.reduction.fit`.
     """
     layer = scorer._reader.layer
     known, others = contexts.parts()
-    rows = rows or min(len(layer), max(16, min(1000, len(layer) // 50)))
+    most = len(known[1]) // reduction.CONTEXTS_A_ROW
+    rows = rows or min(len(layer), max(16, min(1000, most, len(layer) // 20)))
     found = reduction.fit(*known, layer, rows)
     deviations = (others[1] - found.log_partition(others[0])).double()
     measured = {

@@ -14,16 +14,17 @@ from fairseq_bnce.errors import require
 from fairseq_bnce.output_layer.layer import OutputLayer
 
 MOST_CONTEXTS = 200_000  # contexts kept of a text
-_CONTEXTS_A_ROW = 10  # at least
+CONTEXTS_A_ROW = 10  # at least
 _MEASURED = 10  # the error is measured on a tenth of the contexts, which are not fitted to
 _CONTEXTS_LOOKED_AT = 4096  # contexts whose likely words are looked up
 _CONTEXTS_A_WORD = 256  # contexts for the line through a word's squashed scores
 _MOST_WORDS = 2**16  # only the likeliest words' rows are clustered
 _ROUNDS = 8  # rounds of k-means: one round doubles sigma on 20,000 words in bands
 _MOST_SCORES = 2**24  # held at once: 64 MiB, at any vocabulary size
-_UPDATES = 4000
+_UPDATES = 4000  # at least
+_PASSES = 30  # through the contexts, at least
 _BATCH = 512
-_RATE = 5e-3  # Adam's first rate, which falls to 0
+_RATE = 1e-2  # Adam's first rate, which falls to 0
 
 
 class ReducedPartition(NamedTuple):
@@ -89,7 +90,7 @@ def fit(features: Tensor, log_z: Tensor, layer: OutputLayer, rows: int) -> Reduc
         ValueError: for more rows than words, or too few contexts for them.
     """
     require("rows", f"1 to {len(layer):,}", rows, 1 <= rows <= len(layer))
-    needed = _CONTEXTS_A_ROW * rows
+    needed = CONTEXTS_A_ROW * rows
     require("contexts", f"at least {needed:,} for {rows:,} rows", len(log_z), len(log_z) >= needed)
     generator = torch.Generator().manual_seed(1)
     start = _start(features, layer, rows, generator)
@@ -99,7 +100,8 @@ def fit(features: Tensor, log_z: Tensor, layer: OutputLayer, rows: int) -> Reduc
         scores = torch.addmm(bias, features[some], weight.t())
         return (scores.logsumexp(1) - log_z[some]).square().mean()
 
-    return ReducedPartition(*minimised(loss, start, _UPDATES, _RATE))
+    updates = max(_UPDATES, _PASSES * len(log_z) // _BATCH)
+    return ReducedPartition(*minimised(loss, start, updates, _RATE))
 
 
 def _start(
