@@ -76,12 +76,6 @@ scripts/compare.py "${only[@]}" --out epochs-bnce --criteria bnce ranking=bnce \
 scripts/compare.py "${only[@]}" --out epochs-softmax --criteria unigram=self_norm_softmax \
     --flags-for unigram "--self-norm-alpha 0 --warmup-updates 100" "${epochs[@]}"
 
-# The same for twenty epochs.
-twenty=(--learning-rates 0.07 -- --optimizer adagrad --lr-scheduler fixed --force-anneal 8 --lr-shrink 0.7 --max-epoch 20
-    --warmup-updates 100 --dropout 0.3 --validate-interval-updates 0)
-scripts/compare.py "${only[@]}" --out twenty-bnce --criteria bnce --flags-for bnce "--row-sparse --optimizer sparse_adagrad" "${twenty[@]}"
-scripts/compare.py "${only[@]}" --out twenty-softmax --criteria unigram=self_norm_softmax --flags-for unigram "--self-norm-alpha 0" "${twenty[@]}"
-
 # Ten epochs that fall to 0, the state carried over.
 ten() {  # OUT LABEL=CRITERION FLAGS, and further flags
     scripts/compare.py ptb/bin --recipe gru200 --only-train --out $1 --criteria $2 --flags-for ${2%=*} "$3" "${@:4}" \
@@ -92,6 +86,12 @@ ten ten-softmax softmax=self_norm_softmax "--self-norm-alpha 0 --lr 0.14 --warmu
 ten ten-bnce bnce=bnce "--row-sparse --optimizer sparse_adagrad --lr 0.14" --seeds 1 2 3 --
 ten ten-ranking ranking=bnce "--row-sparse --optimizer sparse_adagrad --lr 0.14 --objective ranking --self-norm-alpha 0.3
     --noise-samples-by-epoch 800,800,800,800,800,800,800,800,4000" --seeds 1 2 3 --
+rows="--optimizer sparse_adagrad --lr 0.45 --dense-lr-scale 0.15"
+ten ten-softmax-rows softmax=self_norm_softmax "$rows --self-norm-alpha 0 --warmup-updates 100" --
+late=800,800,800,800,800,4000
+ten ten-ranking-rows ranking=bnce "$rows --row-sparse --objective ranking --self-norm-alpha 0.2 --noise-samples-by-epoch $late" --seeds 1 2 3 --
+ten ten-ranking-0.3 ranking=bnce "$rows --row-sparse --objective ranking --self-norm-alpha 0.3
+    --noise-samples-by-epoch 800,800,800,800,800,800,800,800,4000" --seeds 1 2 --
 # The last epoch by the softmax goes on with the optimiser's state, in which AT9, the checkpoint of nine epochs, has the other
 # criterion's name: state["optimizer_history"][-1]["criterion_name"] = "SelfNormSoftmaxCriterion".
 ten ten-ending softmax=self_norm_softmax "--self-norm-alpha 0.2 --optimizer sparse_adagrad --lr 0.14" -- --restore-file AT9

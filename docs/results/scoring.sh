@@ -5,8 +5,9 @@ set -eu
 
 # The reduced partition function.
 scripts/bench.py offset lstm=checkpoint_best.pt --out offset --fit ptb/text/train.txt --text ptb/text/test.txt
-# Models of ptb.sh's ten epochs; offset-ten-before: the same by commit 308e5cd.
-scripts/bench.py offset softmax=ten-softmax.pt bnce=ten-bnce.pt --out offset-ten --fit ptb/text/train.txt --text ptb/text/test.txt
+# Last checkpoints of ptb.sh's ten-softmax-rows and ten-ranking-0.3.
+scripts/bench.py offset softmax=ten-softmax-rows.pt ranking=ten-ranking-0.3.pt --out offset-ten --rows 200 500 \
+    --fit ptb/text/train.txt --text ptb/text/test.txt
 scripts/bench.py offset softmax=checkpoint_best.pt --out offset-650-softmax --fit ptb/text/train.txt --shift ptb/text/valid.txt \
     --text ptb/text/test.txt
 scripts/bench.py offset lstm=novels_best.pt --out novels-offset --fit mscc/text/train.txt \

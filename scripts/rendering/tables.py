@@ -64,8 +64,8 @@ def scorers(benchmark: Json) -> Iterator[Line]:
 def offsets(*found: Json) -> Iterator[Line]:
     """Yield scores without a softmax, by a constant and by the default rows: bench offset."""
     for name, model in (pair for one in found for pair in one["models"].items()):
-        fiftieth = [way for way in model["ways"] if way["rows"] <= model["words"] / 50]
-        for way in fiftieth[:1] + fiftieth[1:][-1:]:
+        ways = [way for way in model["ways"] if way["rows"] <= model["words"] / 20]
+        for way in ways[:1] + ways[1:][-1:]:
             rows = f"{way['rows']:,} rows" if way["rows"] else "a constant"
             # Rows fitted to training text have their mean corrected on another text.
             ppl = way.get("u_ppl_other_mean", way["u_ppl"])
