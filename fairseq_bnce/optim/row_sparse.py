@@ -8,7 +8,7 @@ registered.py.
 """
 
 import functools
-from typing import Any, Tuple
+from typing import Any, List, Tuple
 
 import torch
 import torch.nn.functional as F
@@ -32,9 +32,7 @@ else:
 
 def name_rows(model: nn.Module, *parameters: Tensor) -> None:
     """Tell the optimiser that ``parameters`` and the model's word embeddings have rows of words."""
-    # type(): learned positions are a subclass.
-    embeddings = [module.weight for module in model.modules() if type(module) is nn.Embedding]
-    for parameter in [*parameters, *embeddings]:
+    for parameter in [*parameters, *(module.weight for module in _embeddings(model))]:
         setattr(parameter, _ROWS, True)
 
 
@@ -53,9 +51,8 @@ def mark(model: nn.Module, *parameters: Tensor, legacy_ddp: bool = False) -> Non
         legacy_ddp: whether fairseq's own wrapper is to leave them alone.
     """
     chosen = list(parameters)
-    for module in model.modules():
-        # type(): learned positions are a subclass.
-        if type(module) is nn.Embedding and not (module.max_norm or module.scale_grad_by_freq):
+    for module in _embeddings(model):
+        if not (module.max_norm or module.scale_grad_by_freq):
             chosen.append(module.weight)
             module.__class__ = RowSparseEmbedding
     for parameter in chosen:
@@ -65,6 +62,11 @@ def mark(model: nn.Module, *parameters: Tensor, legacy_ddp: bool = False) -> Non
     named = model.state_dict(keep_vars=True)  # has all the names of a tied parameter
     own = getattr(model, _DDP_IGNORES, ())
     setattr(model, _DDP_IGNORES, [*own, *(name for name in named if is_marked(named[name]))])
+
+
+def _embeddings(model: nn.Module) -> List[nn.Embedding]:
+    """Return the word embeddings; learned positions are of a subclass."""
+    return [module for module in model.modules() if type(module) is nn.Embedding]
 
 
 def is_marked(parameter: Tensor) -> bool:
